@@ -4,7 +4,8 @@
 
 Each attack runs twice, on the port of the worker and on one of another process, so that the machine
 is as busy both times. The ratio of the two says what the attack costs the worker: by the clock, and
-by the processor's time, which says it on a busy machine too.
+by the processor's time, which says it on a busy machine too. What the port takes of a core is the
+processor's time of the other process.
 
 ``python -m bench.neighbours attack NAME PORT SECONDS`` is the neighbour by itself.
 """
@@ -152,6 +153,11 @@ def _free_port() -> int:
         return int(sock.getsockname()[1])
 
 
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> dict[str, float]:
     """Return the worker's pace beside this attack on its port, or on another one."""
     port, other = _free_port(), _free_port()
@@ -164,9 +170,12 @@ def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> dict
         assert working.stdout.readline() == "ready\n"
         processes.append(_start(directory, "attack", name, port if at_worker else other, 3_600))
         time.sleep(1)  # the attack is at its height
+        began, cpu_seconds = time.monotonic(), _cpu_seconds(processes[0].pid)
         working.stdin.write("go\n")
         working.stdin.flush()
         found = dict(json.loads(working.stdout.readline()))
+        cpu_seconds = _cpu_seconds(processes[0].pid) - cpu_seconds
+        found["port_cpu_percent"] = 100 * cpu_seconds / (time.monotonic() - began)
         assert working.wait() == 0
         return found
     finally:
@@ -183,9 +192,10 @@ def measure(root: Path, seconds: float) -> dict[str, float]:
         for at_worker in ((True, False), (False, True))[number % 2]:
             directory = root / f"neighbour-{name}-{at_worker}"
             paces[at_worker] = pace(directory, name, seconds, at_worker=at_worker)
-        for unit, value in paces[True].items():
-            found[f"neighbour_{name}_{unit}"] = value
-            found[f"neighbour_{name}_{unit}_share"] = value / paces[False][unit]
+        for unit in ("per_second", "per_cpu_second"):
+            found[f"neighbour_{name}_{unit}"] = paces[True][unit]
+            found[f"neighbour_{name}_{unit}_share"] = paces[True][unit] / paces[False][unit]
+        found[f"neighbour_{name}_port_cpu_percent"] = paces[False]["port_cpu_percent"]
     return found
 
 

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Callable, Mapping
 
 from .event_report import EVENTS
+from .neighbours import ATTACKS
 from .postgres.report import (
     POSTGRES,
     POSTGRES_EVENT_TABLES,
@@ -342,6 +343,38 @@ REGISTRY: list[Row] = [
 ]
 
 
+NEIGHBOURS: list[Row] = [
+    row
+    for name in ATTACKS
+    for row in (
+        (
+            f"{name}: jobs /s of the worker that is attacked",
+            _figure(f"neighbour_{name}_per_second"),
+            "",
+            None,
+        ),
+        (
+            "… ÷ beside the same attack on another process",
+            _figure(f"neighbour_{name}_per_second_share"),
+            "≥ 0.9",
+            lambda value: value >= 0.9,
+        ),
+        (
+            "… the same by processor time",
+            _figure(f"neighbour_{name}_per_cpu_second_share"),
+            "≥ 0.9",
+            lambda value: value >= 0.9,
+        ),
+        (
+            "… what the port takes of a core, %",
+            _figure(f"neighbour_{name}_port_cpu_percent"),
+            "≤ 6",
+            lambda value: value <= 6,
+        ),
+    )
+]
+
+
 def table(result: Mapping[str, object]) -> str:
     """Return the results as Markdown."""
     lines = ["| figure | median | lowest – highest | bound | holds |", "|---|--:|--:|--:|---|"]
@@ -352,6 +385,7 @@ def table(result: Mapping[str, object]) -> str:
         ("letters_rounds", LETTERS),
         ("payload_rounds", PAYLOADS),
         ("registry_rounds", REGISTRY),
+        ("neighbour_rounds", NEIGHBOURS),
         ("event_rounds", EVENTS),
         ("postgres_rounds", POSTGRES),
         ("postgres_large_rounds", POSTGRES_LARGE),

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import gc
+import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -11,11 +13,13 @@ from msgspec.structs import replace
 from holdfast.http import connection as connection_module
 from holdfast.http import server as server_module
 from holdfast.http.asgi import AsgiHandler
+from holdfast.http.connection import HttpConnection
 from holdfast.http.exchange import Disconnected, Handler, HttpRequest, HttpResponse
 from holdfast.http.limits import PROBE_LIMITS, HttpLimits
 from holdfast.http.listeners import bind_port
 from holdfast.http.request_reader import RequestReader
 from holdfast.http.server import HttpServer, serving
+from holdfast.testing.conformance.fixture import settle_down
 
 from .test_connection import Answer, Peer
 
@@ -60,11 +64,11 @@ class Front:
 
     def __init__(self, server: HttpServer, port: int) -> None:
         self.server = server
-        self._port = port
+        self.port = port
         self._writers: list[asyncio.StreamWriter] = []
 
     async def peer(self) -> Peer:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         self._writers.append(writer)
         return Peer(reader, writer)
 
@@ -322,6 +326,19 @@ async def test_a_server_closes_while_connections_push_each_other_out() -> None:
             await asyncio.gather(*connecting)
 
 
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_connection_that_comes_while_the_server_closes_is_closed(turns: int) -> None:
+    async with fronted() as front:
+        await settle_down()  # it waits for peers
+        with socket.create_connection(("127.0.0.1", front.port), timeout=5) as peer:
+            for _turn in range(turns):
+                await asyncio.sleep(0)
+            await front.server.close(0.05)
+            with contextlib.suppress(ConnectionResetError):
+                assert peer.recv(1) == b""
+    gc.collect()  # a socket that nobody closed would be a warning, so an error
+
+
 async def test_an_answer_that_is_being_made_is_not_pushed_out() -> None:
     release = asyncio.Event()
 
@@ -433,3 +450,31 @@ async def test_control_without_a_share_it_takes_all_it_can() -> None:
         peer.writer.write(GET * 100_000)
         await until(lambda: handler.answered > 5_000)
         reading.cancel()
+
+
+async def accepted_in_a_storm(limits: HttpLimits) -> int:
+    """Connect 1,000 times and hang up; return how many connections were opened in a second."""
+    async with fronted(replace(limits, backlog=1_000)) as front:
+        count, opened = 0, front.server.opened
+
+        def counted(connection: HttpConnection) -> None:
+            nonlocal count
+            count += 1
+            opened(connection)
+
+        front.server.opened = counted  # type: ignore[method-assign]
+        for _number in range(1_000):
+            with socket.socket() as peer:
+                peer.setblocking(False)
+                peer.connect_ex(("127.0.0.1", front.port))
+        await asyncio.sleep(1)  # the time that is shared
+        return count
+
+
+async def test_a_storm_of_connections_has_its_share_of_the_time_and_no_more() -> None:
+    # A burst of a tenth of a second, then 1 % of it; a connection costs 450 us.
+    assert 100 < await accepted_in_a_storm(replace(PROBE_LIMITS, cpu_share=0.01)) < 300
+
+
+async def test_control_without_a_share_a_storm_of_connections_is_let_in() -> None:
+    assert await accepted_in_a_storm(replace(PROBE_LIMITS, cpu_share=None)) > 400

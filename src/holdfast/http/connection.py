@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from time import perf_counter
+from time import thread_time
 from typing import Protocol, cast
 
 from .allowed_hosts import AllowedHosts
@@ -23,16 +23,14 @@ _LINGER_SECONDS = 5.0
 """How long a peer may take to read the last answer."""
 _ANSWER_CPU_SECONDS = 0.000_05
 """What an answer costs, about, beside writing it."""
+_PAUSE_CPU_SECONDS = 0.000_05
+"""What it costs, about, to pause reading and to go on."""
 # Why reading pauses.
 _PIPELINED, _UNREAD_BODY, _NO_TIME = 1, 2, 4
 
 
 class ServerState(Protocol):
     """What the connections of a server share."""
-
-    @property
-    def tasks(self) -> set[asyncio.Task[None]]:
-        """The tasks of requests in progress."""
 
     @property
     def budget(self) -> CpuBudget | None:
@@ -42,7 +40,7 @@ class ServerState(Protocol):
         """Take note of a new connection."""
 
     def closed(self, connection: HttpConnection) -> None:
-        """Take note that a connection is closed."""
+        """Take note that a connection is closed; its ``answering`` may go on for a while."""
 
 
 class HttpConnection(asyncio.BufferedProtocol):
@@ -58,13 +56,14 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._handler = None if isinstance(handler, AsgiHandler) else handler
         self._asgi = handler if isinstance(handler, AsgiHandler) else None
         self._server = server
+        self._budget = server.budget
         self._limits = limits
         self._hosts = hosts
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._view = memoryview(bytearray(limits.buffer_bytes))
         self._head: HttpRequest | None = None
-        self._body = bytearray()
+        self._body: bytes | bytearray = b""
         self._stream: RequestBody | None = None
         """The body that arrives, for an ASGI application."""
         self._requests: deque[tuple[HttpRequest, RequestBody | None]] = deque()
@@ -72,20 +71,28 @@ class HttpConnection(asyncio.BufferedProtocol):
         """What the task awaits between two requests."""
         self._writable = asyncio.Event()
         self._writable.set()
+        self._write_paused = False
         self._answering = self._closing = False
         self._reading_paused_for = 0
         self._read_deadline = self._write_deadline = _NEVER
         self._body_began = 0.0
+        self._awaits_continue = False
+        """Whether the peer waits to be told to send the body."""
         self._unsent_bytes = 0
         self.waits_since = 0.0
         """Since when the peer has to do something."""
         self._reader = RequestReader(self, limits)
 
     @property
+    def answering(self) -> asyncio.Task[None] | None:
+        """The task of the request in progress, if there is one."""
+        return self._task if self._answering else None
+
+    @property
     def waits_for_peer(self) -> bool:
         """Whether the peer has to begin a request, to end its head, or to read an answer."""
         if self._answering:
-            return not self._writable.is_set()
+            return self._write_paused
         return self._closing or not (self._requests or self._reader.in_body)
 
     @property
@@ -136,15 +143,16 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse what was read."""
-        if (budget := self._server.budget) is None:
+        if (budget := self._budget) is None:
             self._feed(nbytes)
             return
-        started = perf_counter()
+        started = thread_time()
         self._feed(nbytes)
-        budget.charge(perf_counter() - started)
-        if (seconds := budget.wait_seconds()) > 0:
+        budget.charge(thread_time() - started)
+        if budget.wait_seconds() > 0:
+            budget.charge(_PAUSE_CPU_SECONDS)
             self._pause_reading(_NO_TIME)
-            self._loop.call_later(seconds, self._resume_reading, _NO_TIME)
+            self._resume_in_time(budget)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's contract
         """Tell the request in progress that the peer has disconnected."""
@@ -154,11 +162,12 @@ class HttpConnection(asyncio.BufferedProtocol):
             self._stream.disconnect()
         if not self._ended.done():
             self._ended.set_result(None)
-        self._writable.set()
+        self.resume_writing()
         self._wake()
 
     def pause_writing(self) -> None:
         """Start no other request: the peer does not read the answers."""
+        self._write_paused = True
         self._writable.clear()
         self.waits_since = self._loop.time()
         self._await_reading(self.transport.get_write_buffer_size())
@@ -166,23 +175,18 @@ class HttpConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """Continue."""
         self._write_deadline = _NEVER
+        self._write_paused = False
         self._writable.set()
 
     # --- what the reader found ---------------------------------------------------------------
 
-    def request_begun(self) -> None:
-        """Limit the time for the head."""
-        self._read_deadline = self._loop.time() + self._limits.head_seconds
-
     def head_received(self, request: HttpRequest, *, expects_continue: bool) -> None:
-        """Limit the time for the body; an ASGI application answers from here on."""
-        self._begin_body()
+        """Keep it until the body is here; an ASGI application answers from here on."""
         self._head = request
         if self._asgi is not None:
             may_send = self._continue if expects_continue else None
+            self._awaits_continue = expects_continue
             self._stream = RequestBody(self._body_was_read, may_send)
-            if expects_continue:
-                self._read_deadline = _NEVER  # it waits for us
             self._requests.append((request, self._stream))
             self._wake()
         elif expects_continue:
@@ -190,10 +194,15 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def body_received(self, part: bytes) -> None:
         """Take a part of the body."""
-        if self._stream is None:
+        if self._stream is not None:
+            if self._stream.feed(part):
+                self._pause_reading(_UNREAD_BODY)
+        elif not self._body:
+            self._body = part  # most bodies have one part
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
             self._body += part
-        elif self._stream.feed(part):
-            self._pause_reading(_UNREAD_BODY)
 
     def request_received(self) -> None:
         """Queue the request, or end its stream."""
@@ -204,7 +213,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         elif self._head is not None:
             if self._body:
                 self._head.body = bytes(self._body)
-                self._body = bytearray()
+                self._body = b""
             self._requests.append((self._head, None))
         if len(self._requests) > self._limits.max_pipelined:
             self._pause_reading(_PIPELINED)
@@ -213,10 +222,24 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- reading and closing -----------------------------------------------------------------
 
     def _feed(self, nbytes: int) -> None:
-        if not self._closing:  # else it is read so that the peer gets to read the last answer
-            self._reader.feed(self._view[:nbytes])
-            if self._reader.refusal is not None:
-                self._refuse(self._reader.refusal)
+        if self._closing:
+            return  # it is read so that the peer gets to read the last answer
+        reader = self._reader
+        reader.feed(self._view[:nbytes])
+        if reader.refusal is not None:
+            self._refuse(reader.refusal)
+        elif (reader.in_head or reader.in_body) and reader.phase_begun:
+            self._await_rest()  # a request that is here already needs no deadline
+
+    def _await_rest(self) -> None:
+        """Limit the time for what is missing of the head or the body."""
+        if self._reader.in_head:
+            self._read_deadline = self._loop.time() + self._limits.head_seconds
+        elif self._awaits_continue:
+            self._read_deadline = _NEVER
+        else:
+            self._body_began = self._loop.time()
+            self._read_deadline = self._body_began + self._limits.body_seconds
 
     def _become_idle(self) -> None:
         self.waits_since = self._loop.time()
@@ -226,10 +249,6 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._unsent_bytes = unsent_bytes
         self._write_deadline = self._loop.time() + self._limits.write_seconds
 
-    def _begin_body(self) -> None:
-        self._body_began = self._loop.time()
-        self._read_deadline = self._body_began + self._limits.body_seconds
-
     def _body_deadline(self) -> float:
         """Return when the body has to be here: the more has come, the later."""
         limits = self._limits
@@ -238,8 +257,9 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _continue(self) -> None:
         """Tell a peer that asked for it to send the body."""
+        self._awaits_continue = False
         if not self._closing:
-            self._begin_body()
+            self._await_rest()
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def _body_was_read(self) -> None:
@@ -255,12 +275,15 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._reading_paused_for &= ~reason
         if self._reading_paused_for or self.transport.is_closing():
             return
-        if reason != _NO_TIME:  # the peer is not to blame for the time until now
-            if self._reader.in_head:
-                self.request_begun()
-            elif self._reader.in_body:
-                self._begin_body()
+        if reason != _NO_TIME and (self._reader.in_head or self._reader.in_body):
+            self._await_rest()  # the peer is not to blame for the time until now
         self.transport.resume_reading()
+
+    def _resume_in_time(self, budget: CpuBudget) -> None:
+        if (seconds := budget.wait_seconds()) > 0:
+            self._loop.call_later(seconds, self._resume_in_time, budget)
+        else:
+            self._resume_reading(_NO_TIME)
 
     def _refuse(self, response: HttpResponse) -> None:
         """Close; send this response if no other one is due before it."""
@@ -274,7 +297,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._stream is not None:
             self._stream.disconnect()
         if not self._answering:
-            self._write(response, keep_alive=False)
+            self.transport.write(response_bytes(response, keep_alive=False, bare=False))
         self._close()
 
     def _close(self) -> None:
@@ -296,37 +319,35 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     async def _serve(self) -> None:
         """Answer requests until the connection closes."""
+        requests, reader = self._requests, self._reader
+        socket_handler = self._handler if self._hosts is None else None
         while not self._closing:
-            if not self._requests:
+            if not requests:
                 self._wakeup = self._loop.create_future()
                 await self._wakeup
-            elif not self._writable.is_set():
+                continue
+            if self._write_paused:
                 await self._writable.wait()
-            else:
-                await self._answer_next()
+                continue
+            if self._budget is not None:
+                await self._budget.wait()
+            self._answering = True
+            request, body = requests.popleft()
+            if self._reading_paused_for and len(requests) <= self._limits.max_pipelined:
+                self._resume_reading(_PIPELINED)
+            try:
+                if socket_handler is not None:  # without detours
+                    self._respond(request, await socket_handler.handle(request, self._disconnected))
+                else:
+                    await self._answer(request, body)
+            finally:
+                self._answering = False
+            if requests:
+                await asyncio.sleep(0)  # others have their turn
+            elif not (reader.in_head or reader.in_body):
+                self._become_idle()
         if not self.transport.is_closing():
             self._close()
-
-    async def _answer_next(self) -> None:
-        if (budget := self._server.budget) is not None:
-            await budget.wait()
-        self._answering = True
-        self._server.tasks.add(self._task)
-        request, body = self._requests.popleft()
-        if self._reading_paused_for and len(self._requests) <= self._limits.max_pipelined:
-            self._resume_reading(_PIPELINED)
-        try:
-            if self._handler is not None and self._hosts is None:  # the socket, without detours
-                self._respond(request, await self._handler.handle(request, self._disconnected))
-            else:
-                await self._answer(request, body)
-        finally:
-            self._server.tasks.discard(self._task)
-            self._answering = False
-        if self._requests:
-            await asyncio.sleep(0)  # others have their turn
-        elif not (self._reader.in_head or self._reader.in_body):
-            self._become_idle()
 
     async def _answer(self, request: HttpRequest, body: RequestBody | None) -> None:
         refusal = None if self._hosts is None else self._hosts.refusal(request)
@@ -344,16 +365,16 @@ class HttpConnection(asyncio.BufferedProtocol):
     def _respond(self, request: HttpRequest, response: HttpResponse) -> None:
         if not request.keep_alive:
             self._closing = True
-        if self.transport.is_closing():
+        transport = self.transport
+        if transport.is_closing():
             return
-        budget = self._server.budget
-        started = 0.0 if budget is None else perf_counter()
-        self._write(response, keep_alive=not self._closing, bare=request.method == "HEAD")
-        if budget is not None:
-            budget.charge(perf_counter() - started + _ANSWER_CPU_SECONDS)
-
-    def _write(self, response: HttpResponse, *, keep_alive: bool, bare: bool = False) -> None:
-        self.transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
+        keep_alive, bare = not self._closing, request.method == "HEAD"
+        if (budget := self._budget) is None:
+            transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
+        else:
+            started = thread_time()
+            transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
+            budget.charge(thread_time() - started + _ANSWER_CPU_SECONDS)
 
     async def _disconnected(self) -> None:
         await asyncio.shield(self._ended)

@@ -8,6 +8,10 @@ from collections.abc import Callable
 _CALLBACK_SECONDS = 0.000_03
 """What the event loop itself spends on a callback, beside the time that is measured in it."""
 _BURST_SECONDS = 0.1
+_RESUME_SECONDS = 0.002
+"""How much there has to be again once it was used up: so that those who wait wake seldom."""
+_NEARLY_SECONDS = 0.000_01
+"""Timers are not exact: this little may be missing."""
 
 
 class CpuBudget:
@@ -18,16 +22,25 @@ class CpuBudget:
         self._clock = clock
         self._left_seconds = _BURST_SECONDS
         self._filled_at = clock()
+        self._used_up = False
 
     def charge(self, seconds: float) -> None:
         """Take this much, and what the event loop has spent on calling; it may become negative."""
         self._fill()
         self._left_seconds -= seconds + _CALLBACK_SECONDS
+        if self._left_seconds < 0:
+            self._used_up = True
 
     def wait_seconds(self) -> float:
         """Return how long to wait until there is time left; 0 if there is."""
+        if not self._used_up:
+            return 0.0
         self._fill()
-        return max(0.0, -self._left_seconds / self._share)
+        missing_seconds = _RESUME_SECONDS - self._left_seconds
+        if missing_seconds > _NEARLY_SECONDS:
+            return missing_seconds / self._share
+        self._used_up = False
+        return 0.0
 
     async def wait(self) -> None:
         """Return when there is time left."""

@@ -31,7 +31,7 @@ SWEEP_SECONDS = 1.0
 ACCEPT_AGAIN_SECONDS = 1.0
 """The pause after a connection could not be accepted: the process has no descriptor left."""
 HANDSHAKE_SECONDS = 10.0
-_CONNECTION_CPU_SECONDS = 0.000_25
+_CONNECTION_CPU_SECONDS = 0.000_45
 """What it costs, about, to accept a connection and to close it; it cannot be measured."""
 _HANDSHAKE_CPU_SECONDS = 0.002
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -57,7 +57,8 @@ class HttpServer:
     ) -> None:
         loop = self._loop = asyncio.get_running_loop()
         self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._cut_off: set[asyncio.Task[None]] = set()
+        """The tasks of requests whose connection is closed already."""
         share = limits.cpu_share
         self.budget = None if share is None else CpuBudget(share, loop.time)
         self._handler = handler
@@ -71,6 +72,12 @@ class HttpServer:
         self._changed = asyncio.Event()
         """Set when a connection is closed."""
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of requests in progress."""
+        found = {task for one in self.connections if (task := one.answering) is not None}
+        return found | self._cut_off
 
     def listen(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on these sockets."""
@@ -94,7 +101,7 @@ class HttpServer:
         give_up = self._loop.time() + grace_seconds
         while self.connections and (left := give_up - self._loop.time()) > 0:
             await self._wait_for_change(left)
-        running = list(self.tasks)
+        running = self.tasks
         for task in running:
             task.cancel()
         if running:
@@ -113,6 +120,9 @@ class HttpServer:
     def closed(self, connection: HttpConnection) -> None:
         """Forget a connection: there is room for another one."""
         self.connections.discard(connection)
+        if (task := connection.answering) is not None:
+            self._cut_off.add(task)
+            task.add_done_callback(self._cut_off.discard)
         self._changed.set()
 
     # --- accepting ---------------------------------------------------------------------------
@@ -121,12 +131,17 @@ class HttpServer:
         while True:
             await self._wait_for_room()
             try:
-                sock, _address = await self._loop.sock_accept(listener)
+                # Not sock_accept: a task that is cancelled at that moment loses the connection.
+                sock, _address = listener.accept()
+            except BlockingIOError:
+                await self._wait_for_peer(listener)
+                continue
             except OSError as error:
                 if error.errno in _NO_DESCRIPTOR:
                     log.emit("http.accept_failed", error=error)
                     await asyncio.sleep(ACCEPT_AGAIN_SECONDS)
                 continue  # another error is of the peer: it has gone already
+            sock.setblocking(False)  # noqa: FBT003 - the library's name for it
             if self.budget is not None:
                 handshake = 0.0 if self._tls is None else _HANDSHAKE_CPU_SECONDS
                 self.budget.charge(_CONNECTION_CPU_SECONDS + handshake)
@@ -134,6 +149,14 @@ class HttpServer:
             self._opening[opening] = None
             opening.add_done_callback(partial(self._opened, sock))
             await asyncio.sleep(0)  # others have their turn
+
+    async def _wait_for_peer(self, listener: socket.socket) -> None:
+        came = asyncio.Event()
+        self._loop.add_reader(listener, came.set)
+        try:
+            await came.wait()
+        finally:
+            self._loop.remove_reader(listener)
 
     async def _open(self, sock: socket.socket) -> None:
         if sock.family != socket.AF_UNIX:

@@ -220,7 +220,7 @@ class SimulatedServer:
 
     def __init__(self, process: Process, app: RpcApp) -> None:
         self.connections: set[HttpConnection] = set()
-        self.tasks: set[asyncio.Task[None]] = set()
+        self._cut_off: set[asyncio.Task[None]] = set()
         self.budget = None
         self._process = process
         self._app = app
@@ -239,6 +239,9 @@ class SimulatedServer:
     def closed(self, connection: HttpConnection) -> None:
         """Forget a connection."""
         self.connections.discard(connection)
+        if (task := connection.answering) is not None:
+            self._cut_off.add(task)
+            task.add_done_callback(self._cut_off.discard)
 
     async def close(self) -> None:
         """Stop listening, finish open requests, close the connections."""
@@ -247,7 +250,7 @@ class SimulatedServer:
         for protocol in self._open():
             protocol.shutdown()
         give_up = self._process.time() + GRACE_SECONDS
-        while (self.connections or self.tasks) and self._process.time() < give_up:  # noqa: ASYNC110
+        while (self.connections or self._cut_off) and self._process.time() < give_up:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
         for protocol in self._open():
             protocol.transport.abort()

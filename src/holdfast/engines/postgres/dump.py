@@ -18,11 +18,13 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
+from holdfast.model.record import Record
 
 from . import rows
 from .admin.groups import lives_of
@@ -87,6 +89,7 @@ class _TableDump:
         first += [DumpedGroup(*one) for one in lives.items()]
         for subscription in await self._all("list_subscriptions"):
             first.append(DumpedSubscription(event_rows.subscription_of(subscription)))
+        first += [DumpedRecord(Record(*row)) for row in await self._all("list_lasting_records")]
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

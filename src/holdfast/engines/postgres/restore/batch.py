@@ -16,6 +16,7 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -25,6 +26,7 @@ from holdfast.engines.postgres import rows
 from holdfast.engines.postgres.admin.groups import put_life
 from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
+from holdfast.engines.postgres.admin.records import set_statement
 from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.engines.postgres.events.rows import put_events, put_subscription
 from holdfast.engines.postgres.outages import outage_columns
@@ -151,6 +153,8 @@ def _setting(record: DumpRecord) -> Statement | None:
         return put_life(record.id, record.life)
     if isinstance(record, DumpedSubscription):
         return put_subscription(record.subscription)
+    if isinstance(record, DumpedRecord):
+        return set_statement(record.record.kind, record.record.name, record.record)
     return None
 
 

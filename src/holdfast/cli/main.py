@@ -124,6 +124,7 @@ main.lazy_commands = {
     "jobs": "jobs:jobs_group",
     "journal": "journal:journal_group",
     "load": "dump:load_store",
+    "keys": "keys:keys_group",
     "migrate": "migrate:migrate",
     "move": "move:move_store",
     "operations": "operations:operations_group",

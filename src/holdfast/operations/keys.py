@@ -99,12 +99,14 @@ class NewKey(msgspec.Struct, frozen=True):
 class KeyOperations:
     """What people do with keys, on any engine."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, principal: Principal) -> None:
+        """``engine`` is the store itself: what may be done with keys is decided here."""
         self._engine = engine
+        self._principal = principal
 
-    async def create(self, request: KeyRequest, who: Author, principal: Principal) -> NewKey:
+    async def create(self, request: KeyRequest, who: Author) -> NewKey:
         """Make a key; its roles and its reach must be within those of who makes it."""
-        principal.require(Permission.KEY_MANAGE)
+        self._principal.require(Permission.KEY_MANAGE)
         now_us = await self._engine.now_us()
         if 0 < request.expires_at_us <= now_us:
             raise InvalidInput("expires_at", "it lies in the past")
@@ -121,34 +123,32 @@ class KeyOperations:
             expires_at_us=request.expires_at_us,
         )
         key.check()
-        _check_within(key, principal)
+        _check_within(key, self._principal)
         if any(one.name == key.name for one in await self._keys()):
             raise InvalidInput("name", f"there is a key {key.name!r} already: rotate or revoke it")
         await self._store(key, None, "key.create", who)
         return NewKey(KeyView.of(key, KeyUse(), now_us), str(text))
 
-    async def all(self, principal: Principal) -> list[KeyView]:
+    async def all(self) -> list[KeyView]:
         """Return the keys within the reach of who asks, by name."""
-        principal.require(Permission.KEY_MANAGE)
+        self._principal.require(Permission.KEY_MANAGE)
         now_us = await self._engine.now_us()
         uses = {
             one.name: msgspec.json.decode(one.value, type=KeyUse)
             for one in await self._engine.records(_USE_KIND)
         }
-        keys = [one for one in await self._keys() if _within(one, principal)]
+        keys = [one for one in await self._keys() if _within(one, self._principal)]
         keys.sort(key=lambda key: (key.name, key.id))
         return [KeyView.of(one, uses.get(one.id, KeyUse()), now_us) for one in keys]
 
-    async def rotate(
-        self, name: str, who: Author, principal: Principal, overlap_seconds: float
-    ) -> NewKey:
+    async def rotate(self, name: str, who: Author, overlap_seconds: float) -> NewKey:
         """Give a key a new secret; the one before it counts for so much longer."""
-        principal.require(Permission.KEY_MANAGE)
+        self._principal.require(Permission.KEY_MANAGE)
         if not 0 <= overlap_seconds <= MAX_OVERLAP_SECONDS:
             most = int(MAX_OVERLAP_SECONDS / 3_600)
             raise InvalidInput("overlap_seconds", f"at most {most} hours")
         now_us = await self._engine.now_us()
-        before = await self._named(name, principal)
+        before = await self._named(name)
         text = new_key_text(token_bytes, before.id)
         until_us = now_us + int(overlap_seconds * MICROSECONDS)
         last = before.secrets[0]
@@ -158,10 +158,10 @@ class KeyOperations:
         await self._store(key, before, "key.rotate", who)
         return NewKey(KeyView.of(key, KeyUse(), now_us), str(text))
 
-    async def revoke(self, name: str, who: Author, principal: Principal) -> KeyView:
+    async def revoke(self, name: str, who: Author) -> KeyView:
         """Remove a key: from now on it counts no longer."""
-        principal.require(Permission.KEY_MANAGE)
-        before = await self._named(name, principal)
+        self._principal.require(Permission.KEY_MANAGE)
+        before = await self._named(name)
         entry = entry_of("key.revoke", KIND, before.id, who, {"name": before.name})
         attribution = Attribution(who.by, who.why, (entry,))
         await self._engine.set_record(
@@ -201,9 +201,9 @@ class KeyOperations:
     async def _keys(self) -> list[ApiKey]:
         return [_key_of(one) for one in await self._engine.records(KIND)]
 
-    async def _named(self, name: str, principal: Principal) -> ApiKey:
+    async def _named(self, name: str) -> ApiKey:
         """Return the key of this name or id; one out of reach counts as unknown."""
-        keys = [one for one in await self._keys() if _within(one, principal)]
+        keys = [one for one in await self._keys() if _within(one, self._principal)]
         for key in keys:
             if name in (key.name, key.id):
                 return key

@@ -39,15 +39,19 @@ from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.principal import Principal, local_principal
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
+from .access.denials import DenialLog
+from .access.engine import AuthorizedEngine
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .bulk import BulkOperations, OperationRequest
 from .explain import explain_job
 from .fleet import FleetOperations
 from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .keys import KeyOperations
 from .outages import OutageView, outage_views
 from .payload_checks import PayloadCheck, check_payloads
 from .samples import PointView, latest, series_of_queue, with_samples
@@ -82,12 +86,19 @@ class Operations:
         *,
         default_max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         this_process: Callable[[], WorkerProcess] | None = None,
+        principal: Principal | None = None,
+        denials: DenialLog | None = None,
     ) -> None:
         """Without a registry no task is known here.
 
         ``this_process`` is the process beside the operations that runs jobs, if there is one.
+        ``principal`` is who asks: every verb is checked against what they may do and reach. None
+        is Holdfast itself.
         """
-        self.engine = engine
+        self.keys = KeyOperations(engine, principal or local_principal("holdfast"))
+        if principal is not None:
+            engine = AuthorizedEngine(engine, principal, denials or DenialLog(engine))
+        self.engine: Engine = engine
         self._registry = registry
         self.default_max_attempts = default_max_attempts
         self.fleet = FleetOperations(engine, this_process)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
+from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
@@ -17,7 +17,7 @@ _MOST = 10_000
 class DenialLog:
     """Writes what was refused into the audit, and no more often than is useful."""
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, engine: Engine, monotonic: Callable[[], float] = system_monotonic) -> None:
         self._engine = engine
         self._monotonic = monotonic
         self._written: dict[tuple[str, str, Permission], float] = {}

@@ -38,8 +38,8 @@ deps: $(READY) ## create the virtual environment, with all development tools
 
 .PHONY: lint
 lint: $(READY) ## style, formatting, import layers
-	$(BIN)/ruff check src tests bench scripts
-	$(BIN)/ruff format --check --quiet src tests bench scripts
+	$(BIN)/ruff check src tests bench scripts examples
+	$(BIN)/ruff format --check --quiet src tests bench scripts examples
 	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 
 .PHONY: types
@@ -58,6 +58,11 @@ test: lint types ## the whole check, as CI runs it
 .PHONY: demo
 demo: ## 100 jobs, a kill -9 in the middle, and no job lost
 	@scripts/demo.sh
+
+.PHONY: library
+library: $(INSTALLED) ## the example: events, a bug in a projection, its fix, replay, rebuild
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r examples/library/requirements.txt
+	@cd examples/library && ../../$(BIN)/python -m library demo
 
 .PHONY: metrics
 metrics: ## print the metrics of a running daemon (HOLDFAST_METRICS_PORT, 9090)

@@ -16,7 +16,19 @@ from pathlib import Path
 
 import holdfast
 
-from . import batches, brokers, limits, ours, payloads, peers, postgres, registry, worker
+from . import (
+    batches,
+    brokers,
+    events,
+    limits,
+    neighbours,
+    ours,
+    payloads,
+    peers,
+    postgres,
+    registry,
+    worker,
+)
 from .report import table
 
 HERE = Path(__file__).parent
@@ -121,6 +133,24 @@ def postgres_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, f
     return found
 
 
+def postgres_event_rounds(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """Measure events and projections on PostgreSQL."""
+    stored = arguments.stored_events
+    with postgres.server.durable() as server:
+        return {
+            "postgres_event_rounds": repeated(
+                "PostgreSQL events, round",
+                arguments.postgres_rounds,
+                lambda: postgres.measure_events(server, arguments.events),
+            ),
+            "postgres_event_table_rounds": repeated(
+                "PostgreSQL with many events, round",
+                1 if stored else 0,
+                lambda: postgres.measure_event_tables(server, stored),
+            ),
+        }
+
+
 def batch_rounds(root: Path, count: int) -> list[dict[str, float]]:
     """Measure batches of jobs on both stores."""
     with postgres.server.durable() as server:
@@ -204,7 +234,22 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
             "registry_rounds": pairs(root, "registry", arguments.pairs, registry.measure)
         },
         "batches": lambda: {"batch_rounds": batch_rounds(root, arguments.rounds)},
+        "events": lambda: {
+            "event_rounds": repeated(
+                "events",
+                arguments.event_rounds,
+                lambda: events.measure(root, arguments.events, arguments.stored_events),
+            )
+        },
+        "neighbours": lambda: {
+            "neighbour_rounds": repeated(
+                "attacks on the metrics port",
+                1 if arguments.attack_seconds else 0,
+                lambda: neighbours.measure(root, arguments.attack_seconds),
+            )
+        },
         "postgres": lambda: postgres_rounds(arguments),
+        "postgres-events": lambda: postgres_event_rounds(arguments),
     }
     found: dict[str, list[dict[str, float]]] = {}
     for name in [arguments.only] if arguments.only else parts:
@@ -219,7 +264,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            "postgres",
+            *("events", "neighbours", "postgres", "postgres-events"),
         ),
         help="measure this part alone",
     )
@@ -230,7 +275,12 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--worker-rounds", type=int, default=3)
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=5, help="with and without something")
+    parser.add_argument("--event-rounds", type=int, default=3)
     parser.add_argument("--postgres-rounds", type=int, default=3)
+    parser.add_argument("--events", type=int, default=40_000, help="appended and projected")
+    parser.add_argument(
+        "--stored-events", type=int, default=1_000_000, help="rebuilt from; 0 is none"
+    )
     parser.add_argument(
         "--steady-seconds", type=float, default=60, help="of even load on PostgreSQL; 0 is none"
     )
@@ -239,6 +289,9 @@ def read_arguments() -> argparse.Namespace:
         type=float,
         default=postgres.PIN_SECONDS,
         help="length of an idle transaction that blocks vacuum",
+    )
+    parser.add_argument(
+        "--attack-seconds", type=float, default=60, help="of each attack; 0 is none"
     )
     parser.add_argument("--output", type=Path, default=HERE / "results.json")
     return parser.parse_args()

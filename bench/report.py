@@ -3,7 +3,14 @@
 import statistics
 from collections.abc import Callable, Mapping
 
-from .postgres.report import POSTGRES, POSTGRES_LARGE, POSTGRES_STEADY
+from .event_report import EVENTS
+from .postgres.report import (
+    POSTGRES,
+    POSTGRES_EVENT_TABLES,
+    POSTGRES_EVENTS,
+    POSTGRES_LARGE,
+    POSTGRES_STEADY,
+)
 
 Round = dict[str, float]
 
@@ -345,9 +352,12 @@ def table(result: Mapping[str, object]) -> str:
         ("letters_rounds", LETTERS),
         ("payload_rounds", PAYLOADS),
         ("registry_rounds", REGISTRY),
+        ("event_rounds", EVENTS),
         ("postgres_rounds", POSTGRES),
         ("postgres_large_rounds", POSTGRES_LARGE),
         ("postgres_steady_rounds", POSTGRES_STEADY),
+        ("postgres_event_rounds", POSTGRES_EVENTS),
+        ("postgres_event_table_rounds", POSTGRES_EVENT_TABLES),
     )
     for part, rows in parts:
         source = result.get(part)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import click
 import yaml
+from limits_page import limits_page
 from msgspec.structs import replace
 from python_api import python_api_page
 
@@ -90,7 +91,11 @@ FORMS: Mapping[str, str] = {
     "keep_payload": "`on` or `off`",
     "keep_log_bytes": "a number of bytes, such as `512MiB` or `2GiB`",
     "memory_limit_bytes": "a number of bytes from 1MiB up, such as `512MiB`",
-    "metrics_host": "a loopback address: `127.0.0.1`, `::1` or `localhost`",
+    "metrics_host": "an IP address of this machine, `localhost`, or `0.0.0.0` or `::` for all",
+    "metrics_allowed_hosts": "names separated by commas, such as `metrics.example.org,.svc`",
+    "metrics_token_file": "the path of a file",
+    "metrics_cert_file": "the path of a file",
+    "metrics_key_file": "the path of a file",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
 """The values of settings that are neither a number, a duration nor one of a few words."""
@@ -114,7 +119,7 @@ ADVICE: Mapping[str, str] = {
     "ChangedMeanwhile": "Check the current state, then decide again.",
     "WorkerIdInUse": "Stop the process that it names, or give this one another `worker_id`.",
     "StorageError": "The message has the error of the disk. `holdfast doctor` shows what to do.",
-    "StorageFull": "Free disk space; enqueue then works again. Work in flight continues meanwhile.",
+    "StorageFull": "Free disk space, or do what the message says. Work in flight continues.",
     "DurabilityLost": "Check the disk, then start the daemon again: it recovers what was durable.",
     "CorruptLog": "Restore from a dump, or `holdfast journal verify`, then `salvage`.",
     "CorruptHistory": "Restore the file, or start with `--history anew`, which sets it aside.",
@@ -124,6 +129,7 @@ ADVICE: Mapping[str, str] = {
     "UnknownFormat": "Use the version that wrote it, or a newer one.",
     "CorruptDump": "Use another copy of the dump, or dump again.",
     "AuditAltered": "`holdfast audit verify` says up to where it is intact. Restore from a backup.",
+    "StoreNotOurs": "Look at what is at the path, then run the command that the message names.",
     "StoreMoved": "Use the store that it names, or remove `MOVED` there to use the old copy.",
     "DirectoryInUse": "Use the owner (commands do this), or stop it first.",
     "Unavailable": "Try again later; check with `holdfast status` before you repeat a change.",
@@ -466,6 +472,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "metrics.md": metrics_page,
     "log-events.md": log_events_page,
     "alerts.md": alerts_page,
+    "limits.md": limits_page,
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.telemetry import log_output
 
-from .engines.postgres.fixtures import server16, server18
+from .engines.postgres.fixtures import roles18, server16, server18
 
-__all__ = ["server16", "server18"]
+__all__ = ["roles18", "server16", "server18"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -41,6 +41,18 @@ def measure_steady(on: server.Durable, seconds: float, pin_seconds: float) -> di
         return _told("steady", url, seconds, pin_seconds, patience=2 * (seconds + pin_seconds))
 
 
+def measure_events(on: server.Durable, count: int) -> dict[str, float]:
+    """Measure appending and projecting so many events."""
+    with on.with_our_tables() as url:
+        return _told("events", url, count, patience=count / 50)
+
+
+def measure_event_tables(on: server.Durable, count: int) -> dict[str, float]:
+    """Measure rebuilding from so many events, and reading what was built."""
+    with on.with_our_tables() as url:
+        return _told("event_tables", url, count, patience=count / 400)
+
+
 def _told(module: str, url: str, *arguments: object, patience: float) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as place:
         return group.run_module(

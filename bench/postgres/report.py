@@ -12,6 +12,10 @@ def _figure(name: str, what: str) -> Row:
     return what, lambda found: found[name], "", None
 
 
+def _value(name: str) -> Callable[[Round], float]:
+    return lambda found: found[name]
+
+
 def _at_least(bound: float, what: str, figure: Callable[[Round], float]) -> Row:
     return what, figure, f"≥ {bound:g}", lambda value: value >= bound
 
@@ -126,4 +130,62 @@ POSTGRES_STEADY: list[Row] = [
     _at_least(0.6, "… ÷ without", _ratio("pinned_per_second", "steady_per_second")),
     _figure("dead_rows_pinned", "… dead rows at its end"),
     _figure("table_mib_pinned", "… jobs and their indexes, MiB"),
+]
+
+
+def _events(name: str, what: str, limit: str) -> list[Row]:
+    return [
+        _figure(f"{name}_per_second", f"{what} /s"),
+        ("… ÷ plain", _ratio(f"{name}_per_second", f"{limit}_per_second"), "", None),
+        _figure(f"{name}_server_us", "… processor time an event: server, µs"),
+        _figure(f"{name}_client_us", "… client, µs"),
+    ]
+
+
+def _bounded(rows: list[Row], bound: float) -> list[Row]:
+    """Give the first of these rows a lower bound."""
+    (what, figure, _bound, _holds), *others = rows
+    return [_at_least(bound, what, figure), *others]
+
+
+POSTGRES_EVENTS: list[Row] = [
+    _figure("plain_append_per_second", "limit: append 1,000 a commit, plain psycopg /s"),
+    _figure("plain_append_server_us", "… processor time an event: server, µs"),
+    _figure("plain_append_client_us", "… client, µs"),
+    *_bounded(
+        _events(
+            "books_append", "append 1,000 a call, one subscription, 1,000 keys", "plain_append"
+        ),
+        10_000,
+    ),
+    *_bounded(_events("hot_key_append", "… one key", "plain_append"), 10_000),
+    _figure("plain_project_per_second", "limit: project 500 a commit, plain psycopg /s"),
+    _figure("plain_project_server_us", "… processor time an event: server, µs"),
+    _figure("plain_project_client_us", "… client, µs"),
+    *_bounded(
+        _events(
+            "books_project", "projected by one worker, plain table, 1,000 keys", "plain_project"
+        ),
+        8_000,
+    ),
+    *_bounded(_events("hot_key_project", "… one key", "plain_project"), 8_000),
+    *_events("chronicle_project", "… the chronicle, 1,000 keys", "plain_project"),
+]
+
+POSTGRES_EVENT_TABLES: list[Row] = [
+    _at_most(300, f"rebuild of {what}, 1,000,000 events, s", _value(f"rebuild_{name}_seconds"))
+    for name, what in (("books", "a plain table"), ("chronicle", "the chronicle"))
+] + [
+    _figure(f"rebuild_{name}_{part}_us", f"… {name}, processor time an event: {part}, µs")
+    for name in ("books", "chronicle")
+    for part in ("server", "client")
+]
+POSTGRES_EVENT_TABLES += [
+    _at_most(50, f"{what}, 1,000,000 entries, ms", _value(f"chronicle_{name}_ms"))
+    for name, what in (
+        ("page", "a page of the chronicle"),
+        ("entity_page", "… of one entity"),
+        ("search", "search for two characters, 1 % of the entries"),
+        ("rare_search", "… 0.01 %"),
+    )
 ]

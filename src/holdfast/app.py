@@ -40,7 +40,7 @@ from .model.job import (
     encode_payload,
 )
 from .model.outage import check_dependency, dependency_queue
-from .model.read_model import ReadModel
+from .model.read_model import ReadModel, Row, Value
 from .model.signals import Retry
 from .model.upcasting import Upcaster
 from .projections.declaration import DEFAULT_BATCH as DEFAULT_PROJECTION_BATCH
@@ -50,6 +50,7 @@ from .projections.declaration import (
     OnFailure,
     Projection,
 )
+from .row_reader import RowReader
 from .settings import ApplicationSettings, LoadedSettings, Settings, load
 from .task import BatchTask, Task
 from .worker.item_signature import ItemSignature
@@ -146,6 +147,7 @@ class Holdfast:
         self._binding = Binding(lambda: self.settings, own=own)
         self.registry.adopt = self._binding.adopt
         self._events = EventAppender(self.registry, lambda: self.settings, self._binding)
+        self._rows = RowReader(self.registry, lambda: self.settings, self._binding)
 
     @property
     def settings(self) -> Settings:
@@ -587,6 +589,40 @@ class Holdfast:
     ) -> None:
         """Do what ``wait_until_projected`` does, from synchronous code."""
         wait_for_all_sync(events, projection, timeout, self._binding)
+
+    async def rows(
+        self,
+        projection: str,
+        where: Mapping[str, Value] | None = None,
+        *,
+        search: str = "",
+        order: str = "",
+        limit: int = 100,
+    ) -> list[Row]:
+        """Return rows of the table of ``projection``, as its readers see them at this moment.
+
+        ``where`` has the values that columns must have; a list: one of these. ``search`` are words
+        that its full text must have, ``order`` a column (``"title"``, the other way round
+        ``"-title"``; rows that are equal in it come by their key), ``limit`` how many, up to 1,001.
+        As long as no worker has made the table there are no rows. Nothing is hidden: that a column
+        was filled from a sensitive field is for the caller to know.
+
+        Raise ``UnknownProjection``, or ``InvalidInput`` naming a column that does not exist or a
+        value that is not one of its column.
+        """
+        return await self._rows.rows(projection, where, search=search, order=order, limit=limit)
+
+    def rows_sync(
+        self,
+        projection: str,
+        where: Mapping[str, Value] | None = None,
+        *,
+        search: str = "",
+        order: str = "",
+        limit: int = 100,
+    ) -> list[Row]:
+        """Do what ``rows`` does, from synchronous code."""
+        return self._rows.rows_sync(projection, where, search=search, order=order, limit=limit)
 
     def new_event(self, event: object, **options: Unpack[EventOptions]) -> NewEvent:
         """Return an ``event`` with these ``options`` for ``append_many``; nothing is stored.

@@ -107,6 +107,33 @@ def test_a_place_that_cannot_be_used_is_wrong(hold, here):
     assert "file is not a directory" in result.stdout
 
 
+@pytest.mark.parametrize("name", ["", "log", "read-models/t_1.sqlite", "LOCK"])
+def test_what_others_can_write_or_a_link_leads_to_is_wrong_and_changed_by_nothing(hold, here, name):
+    assert hold("enqueue", stdin="[{}]").exit_code == 0
+    path = here / "data" / name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if path.is_dir():
+        path.chmod(0o777)
+    else:
+        path.unlink(missing_ok=True)
+        path.symlink_to("/etc/passwd")
+    found = hold("doctor")
+    assert found.exit_code == 1
+    assert f"wrong    ownership: {path} belongs to " in found.stdout
+    assert "`chmod go-w " in found.stdout or f"`rm {path}`" in found.stdout
+    if path.is_dir():
+        assert path.stat().st_mode & 0o777 == 0o777, "doctor changes nothing"
+
+
+def test_a_store_that_others_can_take_away_is_warned_of(hold, here):
+    (here / "shared").mkdir()
+    (here / "shared").chmod(0o777)
+    assert hold("--store", "shared/data", "enqueue", stdin="[{}]").exit_code == 0
+    found = hold("--store", "shared/data", "doctor")
+    assert found.exit_code == 0
+    assert f"`chmod +t {here}/shared`" in found.stdout
+
+
 def test_damage_is_wrong_and_says_where_to_go_on(closed_shop):
     log = closed_shop.path / "log"
     first = min(log.iterdir())

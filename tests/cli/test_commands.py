@@ -271,7 +271,7 @@ def modules_of(directory: Path, *args: str, stdin: str = "") -> set[str]:
     return set(line.split()[1:])
 
 
-HEAVY = {"uvicorn", "rich", "yaml", "prometheus_client", "structlog", "hypothesis"}
+HEAVY = {"holdfast.http", "rich", "yaml", "prometheus_client", "structlog", "hypothesis"}
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args
     found = modules_of(here, *args)
     needless = {
         "holdfast.daemon.daemon",
-        "holdfast.daemon.rpc.server",
+        "holdfast.http.server",
         "holdfast.engines.journal.engine",
         "holdfast.engines.journal.wal.group_commit",
         "holdfast.worker.slot_pool",
@@ -328,7 +328,7 @@ def test_looking_does_not_import_the_daemon_nor_what_runs_tasks(hold, here, args
 def test_through_a_daemon_nothing_of_the_journal_is_imported(daemon, here):
     found = modules_of(here, "--store", str(daemon.store), "jobs", "list")
     assert "holdfast.engines.client.engine" in found
-    assert not {"sqlite3", "holdfast.engines.journal", "rich", "uvicorn"} & found
+    assert not {"sqlite3", "holdfast.engines.journal", "rich", "holdfast.http"} & found
 
 
 def test_yaml_is_imported_only_for_a_file_of_that_kind(hold, here):

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli.commands import dump as dump_module
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.errors import StoreMoved
 from holdfast.settings import Settings
@@ -152,3 +154,26 @@ def test_a_tombstone_that_cannot_be_read_refuses_too(here, hold):
     refused = hold("status")
     assert refused.exit_code == 5
     assert "was moved to another store" in refused.output
+
+
+def test_an_unfinished_dump_is_made_anew_and_never_through_a_link(here, hold, monkeypatch):
+    enqueue(hold, "a")
+    victim = here / "victim"
+    victim.write_text("precious")
+    (here / "all.dump.guessed.part").symlink_to(victim)
+    with monkeypatch.context() as guess:
+        guess.setattr("holdfast.cli.commands.dump.secrets.token_hex", lambda _count: "guessed")
+        done = hold("dump", "all.dump")
+    assert done.exit_code == 5
+    assert "all.dump.guessed.part cannot be written" in done.output
+    assert victim.read_text() == "precious"
+    assert hold("dump", "all.dump").exit_code == 0
+    assert (here / "all.dump").stat().st_mode & 0o777 == 0o600
+    assert not (here / "all.dump").is_symlink()
+
+
+def test_control_a_dump_that_follows_links_writes_to_their_target(here, hold, monkeypatch):
+    flags = dump_module._NEW & ~os.O_EXCL
+    monkeypatch.setattr(dump_module, "_NEW", flags)
+    with pytest.raises(AssertionError):
+        test_an_unfinished_dump_is_made_anew_and_never_through_a_link(here, hold, monkeypatch)

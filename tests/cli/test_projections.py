@@ -9,8 +9,9 @@ import pytest
 from holdfast.cli.output import _width
 from holdfast.cli.projection_output import progress_line
 from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
+from tests.e2e.rig import until
 
-from .conftest import invoke
+from .conftest import Daemon, invoke
 from .shop import owner_of
 
 CATALOG = """
@@ -30,6 +31,16 @@ projections:
     columns:
       book: {from: entity_id}
       pages: {from: after.pages, type: integer}
+"""
+ROWS = """
+projections:
+  titles:
+    events: [book.renamed]
+    key: [book]
+    columns:
+      book: {from: entity_id}
+      title: {from: after.title, type: text, search: true}
+      renamed_at: {from: occurred_at}
 """
 
 
@@ -91,6 +102,45 @@ def test_pages_of_the_chronicle_go_by_cursor_and_columns_are_aligned(books):
     ends = {_width(line[: line.index("book:")]) for line in table[1:]}
     assert ends == {table[0].index("ENTITY")}
     assert books("chronicle", "list", "--cursor", "x").exit_code == 2
+
+
+def test_rows_of_a_projection_are_shown(books, here):
+    (here / "projections.yaml").write_text(ROWS)
+    early = books("projections", "rows", "titles")
+    assert "no worker has filled titles yet" in early.stderr
+    assert books("rebuild", "titles").exit_code == 0
+    assert books("projections", "rows", "titles", "--order", "-book").stdout.splitlines()[:2] == [
+        "BOOK  TITLE         RENAMED_AT",
+        "4     Ulysses       2026-11-14 10:00:00",
+    ]
+    found = answer(books("projections", "rows", "titles", "--search", "红楼", "--json"))
+    assert found == [{"book": "1", "title": "红楼梦", "renamed_at": "2026-11-11T10:00:00Z"}]
+    when = "--where", "renamed_at=2026-11-10T10:00:00Z"
+    assert [
+        one["title"] for one in answer(books("projections", "rows", "titles", *when, "--json"))
+    ] == ["Emma"]
+    assert "no rows" in books("projections", "rows", "titles", "--where", "book=9").stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("titles", "--where", "book"), "--where: 'book' is not COLUMN=VALUE"),
+        (("titles", "--where", "book=1", "--where", "book=2"), "each column once"),
+        (("titles", "--where", "isbn=1"), "titles has no column 'isbn'"),
+        (("titles", "--where", "renamed_at=noon"), "renamed_at: 'noon' is not a timestamp"),
+        (("titles", "--order", "isbn"), "titles has no such column"),
+        (("nothing",), "no projection 'nothing' is declared here"),
+        (("chronicle",), "ask it by `holdfast chronicle`, which hides what is sensitive"),
+    ],
+)
+def test_rows_that_cannot_be_asked_for_are_refused(books, here, words, said):
+    (here / "projections.yaml").write_text(ROWS)
+    books("rebuild", "titles")
+    refused = books("projections", "rows", *words)
+    assert refused.exit_code != 0
+    assert said in refused.stderr
+    assert "secret" not in refused.output
 
 
 def test_in_place_and_through_the_outbox(books):
@@ -165,6 +215,31 @@ def test_through_an_owner_the_read_models_are_read_from_its_files(books, here):
         assert invoke("chronicle", "list", "--json").stdout == alone
         [view] = answer(invoke("projections", "list", "--json"))
         assert view["generation"] == 2
+
+
+def test_a_rebuild_through_a_daemon_is_carried_out_by_it(books, here):
+    """In every way that there is; readers see all entries when the command returns."""
+    daemon = Daemon(here)
+    try:
+        aside = answer(books("rebuild", "chronicle", "--by", "ops", "--reason", "try", "--json"))
+        assert (aside["phase"], aside["mode"], aside["rows"]) == ("done", "generation", 5)
+        assert (aside["by"], aside["why"]) == ("ops", "try")
+        assert len(answer(books("chronicle", "list", "--json"))["entries"]) == 5
+        in_place = answer(books("rebuild", "chronicle", "--truncate", "--json"))
+        assert (in_place["phase"], in_place["rows"]) == ("done", 5)
+        assert in_place["hash"] == aside["hash"]
+        emitted = books("rebuild", "chronicle", "--truncate", "--emit-outbox")
+        assert "5 events of chronicle emitted" in emitted.stdout, emitted.output
+        stored = answer(books("rebuild", "chronicle", "--detach", "--json"))
+        until(lambda: rebuilt(books, stored["id"]), "the daemon has carried it out")
+        assert len(answer(books("chronicle", "search", "红楼", "--json"))["entries"]) == 1
+    finally:
+        assert daemon.stop() == 0
+
+
+def rebuilt(books, rebuild):
+    [view] = answer(books("projections", "list", "--json"))
+    return view.get("rebuild") is None and view["last_rebuild"]["id"] == rebuild
 
 
 @pytest.mark.parametrize("options", [(), ("--yaml",)])

@@ -1,6 +1,7 @@
 """A workload that keeps its own ledger of what it was told, to hold against what survives."""
 
 import asyncio
+import contextlib
 import random
 from dataclasses import dataclass, field
 
@@ -8,10 +9,10 @@ from holdfast.engines.contract import Counts
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.wal.disk import Disk
-from holdfast.model.errors import HoldfastError, StorageFull
+from holdfast.model.errors import HoldfastError, LeaseLost, StorageError, StorageFull
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob, State
-from holdfast.model.outcome import completed, dead, release, retry
+from holdfast.model.outcome import Outcome, completed, dead, release, retry
 from holdfast.testing import SimDisk, VirtualClock
 
 FAILURE = Failure.of("upstream_5xx", "503")
@@ -55,9 +56,19 @@ class Ledger:
 
 
 async def work(
-    engine: JournalEngine, clock: VirtualClock, ledger: Ledger, *, steps: int = 24, seed: int = 1
+    engine: JournalEngine,
+    clock: VirtualClock,
+    ledger: Ledger,
+    *,
+    steps: int = 24,
+    seed: int = 1,
+    settles: int = 1,
+    compaction_may_fail: bool = False,
 ) -> None:
-    """Enqueue, claim, settle, rotate, snapshot and compact; note what is acknowledged."""
+    """Enqueue, claim, settle, rotate, snapshot and compact; note what is acknowledged.
+
+    ``settles`` is how often a settle is tried while there is no room for it, as a worker does.
+    """
     rng = random.Random(seed)
     for step in range(steps):
         clock.advance(1)
@@ -82,15 +93,27 @@ async def work(
                 outcomes.append(dead(job, FAILURE))
             elif roll < 0.95:
                 outcomes.append(release(job))
-        answers = await engine.settle(outcomes)
+        answers = await _settle(engine, outcomes, settles)
         for outcome, answer in zip(outcomes, answers, strict=True):
             if answer is None and outcome.kind == "completed":
                 ledger.note_completion(outcome.id)
             elif answer is None and outcome.kind == "dead":
                 ledger.dead.add(outcome.id)
         if step % 5 == 4:
-            await engine.compact()
+            with contextlib.suppress(*[StorageError] if compaction_may_fail else []):
+                await engine.compact()
         await engine.reclaim()
+
+
+async def _settle(
+    engine: JournalEngine, outcomes: list[Outcome], tries: int
+) -> list[LeaseLost | None]:
+    try:
+        return await engine.settle(outcomes)
+    except StorageFull:
+        if tries == 1:
+            raise
+        return await _settle(engine, outcomes, tries - 1)
 
 
 async def drain(engine: JournalEngine, clock: VirtualClock, ledger: Ledger) -> None:

@@ -15,7 +15,11 @@ from holdfast.cli.main import main
 from .pages import ROOT, blocks_of, commands_of
 from .test_pages import PAGES
 
-DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")]
+DOCUMENTS = [
+    path
+    for pattern in ("*.md", "docs/**/*.md", "bench/*.md", "examples/*/*.md")
+    for path in ROOT.glob(pattern)
+]
 
 
 def test_the_references_are_what_the_code_says():

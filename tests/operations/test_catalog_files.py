@@ -57,9 +57,9 @@ events:
 
 def catalog(text: str = CATALOG) -> Catalog:
     """Return the catalog of this text."""
-    from holdfast.settings.yaml_text import parse_bounded_yaml  # noqa: PLC0415
+    from holdfast.settings.yaml_text import parse_yaml  # noqa: PLC0415
 
-    found, problems = types_of(parse_bounded_yaml(text), "catalog.yaml")
+    found, problems = types_of(parse_yaml(text), "catalog.yaml")
     for problem in problems:
         raise problem
     return Catalog(found)

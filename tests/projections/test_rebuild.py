@@ -53,7 +53,7 @@ PROJECTION = Projection(name="renames", table=TABLE, apply=count_renames, batch=
 
 
 def read(event):
-    return ProjectedEvent(event, msgspec.json.decode(event.payload), "")
+    return ProjectedEvent(event, msgspec.json.decode(event.payload), lambda _event: "")
 
 
 class World:
@@ -145,6 +145,7 @@ async def test_a_new_generation_has_the_same_rows_and_becomes_the_live_one(world
     await world.append(50)
     await world.work()
     await world.rebuilder.start("renames", RebuildMode.GENERATION, WHO)
+    await world.rebuilder.step("renames")  # subscribes it
     await world.append(20, start=50)
     state = await world.finish()
     assert (state.live, state.previous) == (2, 1)
@@ -153,6 +154,21 @@ async def test_a_new_generation_has_the_same_rows_and_becomes_the_live_one(world
     assert sum(count for _book, count, _title in await world.rows(2)) == 70
     assert state.past[0].phase is RebuildPhase.DONE
     assert state.past[0].filled == 50
+
+
+@in_world
+async def test_a_process_that_starts_during_a_rebuild_does_not_subscribe_the_new_generation(world):
+    """Its queue must be paused first: newer events would be applied before those of the fill."""
+    await world.append(20)
+    await world.work()
+    await world.rebuilder.start("renames", RebuildMode.GENERATION, WHO)
+    await Generations(world.engine).ensure(PROJECTION)
+    assert list(await world.engine.subscriptions()) == ["renames"]
+    await world.append(5, start=20)
+    await world.work()
+    await world.finish()
+    await world.work()
+    assert await world.rows(2) == await world.rows(1)
 
 
 @pytest.mark.parametrize("worked", [0, 10, 50])

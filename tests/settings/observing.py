@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import os
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from operator import attrgetter
@@ -24,7 +26,7 @@ from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.engines.socket_path import socket_path
-from holdfast.model.errors import DuplicateId, HoldfastError
+from holdfast.model.errors import DuplicateId, HoldfastError, InvalidInput
 from holdfast.model.failure import Failure
 from holdfast.model.job import MICROSECONDS, Job, NewJob, State
 from holdfast.model.outage import DependencyReport
@@ -490,6 +492,38 @@ def metrics_at(**said: object) -> list[str]:
             return [url.rpartition(":")[0] for url in urls]
 
     return asyncio.run(look())
+
+
+CERTIFICATES = Path(__file__).parents[1] / "http" / "certificates"
+
+
+def metrics_answer(host: str = "localhost", **said: object) -> int | str:
+    """The status of the metrics, asked by this name; or the setting that is refused."""
+    Path("token").write_text("0123456789abcdef\n")
+    for name in ("first.crt", "first.key"):
+        Path(name).write_bytes((CERTIFICATES / name).read_bytes())
+
+    async def look() -> int:
+        lines: list[str] = []
+        async with daemon_of(settings_of(metrics_port=0, **said), lines):
+            (url,) = (line.split()[1] for line in lines if line.startswith("metrics:"))
+            request = urllib.request.Request(url, headers={"Host": host})  # noqa: S310 - our own
+            trust = (
+                None if url.startswith("http:") else ssl.create_default_context(cafile="first.crt")
+            )
+            try:
+                answer = await asyncio.to_thread(
+                    urllib.request.urlopen, request, timeout=10, context=trust
+                )
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                return int(answer.status) + (trust is not None) * 1_000
+
+    try:
+        return asyncio.run(look())
+    except InvalidInput as error:
+        return error.field
 
 
 # --- a process of its own -----------------------------------------------------------------------

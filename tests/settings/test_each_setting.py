@@ -83,6 +83,18 @@ EFFECTS: dict[str, Effect] = {
         *("127.0.0.2", ["http://127.0.0.1"], ["http://127.0.0.2"]),
     ),
     "metrics_port": Effect(lambda **said: len(see.metrics_at(**said)), 0, 0, 1),
+    "metrics_allowed_hosts": Effect(
+        lambda **said: see.metrics_answer("m.example.org", **said), ".example.org", 421, 200
+    ),
+    "metrics_token_file": Effect(see.metrics_answer, "token", 200, 401),
+    "metrics_cert_file": Effect(
+        lambda **said: see.metrics_answer(metrics_key_file="first.key", **said),
+        *("first.crt", 200, 1_200),
+    ),
+    "metrics_key_file": Effect(
+        lambda **said: see.metrics_answer(metrics_cert_file="first.crt", **said),
+        *("first.key", "metrics_cert_file", 1_200),
+    ),
     "log_level": Effect(lambda **said: bool(see.logged(**said)), "error", True, False),
     "log_format": Effect(lambda **said: set(see.logged(**said)), "console", {"json"}, {"text"}),
     "flags": Effect(see.flags_of_the_store, "fast=on", {}, {"fast": True}),

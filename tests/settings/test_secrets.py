@@ -32,6 +32,12 @@ URLS = [
     f"redis://:{CANARY}@host:6379/0",
     f"mysql://user:{CANARY}@host/db",
     f"  postgresql://user:{CANARY}@host:port/db",
+    f"postgres:/user:{CANARY}@host/db",
+    f"postgresql//user:{CANARY}@host/db",
+    f"postgresql:user:{CANARY}@host",
+    f"user:{CANARY}@host/db",
+    f"host=h password={CANARY} dbname=x",
+    f"dbname=x password = '{CANARY}'",
 ]
 UNREACHABLE = f"postgresql+psycopg://user:{CANARY}@127.0.0.1:1/db?sslmode=require"
 CONFIG = [
@@ -55,6 +61,11 @@ OTHERS = [
         ("postgresql://:p@h/db?password=q&user=r", "postgresql://:***@h/db?password=***&user=r"),
         ("./data", "./data"),
         ("mail:8,slow:2", "mail:8,slow:2"),
+        ("user:secret@host/db", "user:***@host/db"),
+        ("postgres:/user:secret@host/db", "postgres:/user:***@host/db"),
+        ("host=h password = secret", "host=h password =***"),
+        ("C:\\data\\user@home", "C:\\data\\user@home"),
+        ("/data/a:b/user@home", "/data/a:b/user@home"),
     ],
 )
 def test_what_is_shown_of_a_url(text: str, shown: str) -> None:
@@ -110,6 +121,26 @@ def test_no_error_shows_it_wherever_it_was_put_by_mistake(url: str) -> None:
         if reading.loaded is not None:
             assert CANARY not in repr(reading.loaded)
             assert CANARY not in formatted(field, getattr(reading.loaded.settings, field))
+
+
+@pytest.mark.parametrize("text", ["host=h dbname=x", "dbname = x", "user:a@h/db", "postgres:/h/d"])
+def test_what_looks_like_a_connection_does_not_become_a_directory(text: str) -> None:
+    [problem] = read(environ={"HOLDFAST_STORE": text}).problems
+    assert "write postgresql://user@host/database" in str(problem)
+
+
+@pytest.mark.parametrize("text", ["./host=x", "postgres", "postgres-data", "/srv/postgres", "a@b"])
+def test_a_directory_may_have_a_name_that_is_nearly_one(text: str) -> None:
+    assert read(environ={"HOLDFAST_STORE": text}).checked().settings.directory == text
+
+
+def test_a_password_in_a_flag_is_warned_of_and_one_in_the_environment_is_not() -> None:
+    url = f"postgresql://user:{CANARY}@host/db"
+    [warning] = read(environ={}, flags={"store": url}).warnings
+    assert "HOLDFAST_STORE" in warning
+    assert CANARY not in warning
+    assert read(environ={"HOLDFAST_STORE": url}).warnings == ()
+    assert read(environ={}, flags={"store": "postgresql://user@host/db"}).warnings == ()
 
 
 def test_settings_do_not_tell_it_when_they_are_printed() -> None:

@@ -78,6 +78,12 @@ def test_the_defaults_are_safe_for_production() -> None:
     [
         ({"worker_count": 4, "queues": "mail:8"}, "worker_count: 4 has no effect"),
         ({"metrics_port": "off", "metrics_host": "::1"}, "metrics_host: ::1 has no effect"),
+        ({"metrics_host": "0.0.0.0"}, "metrics_host: 0.0.0.0 is reachable"),  # noqa: S104
+        (
+            {"metrics_host": "192.0.2.1", "metrics_token_file": "token"},
+            "metrics_host: 192.0.2.1 is reachable from other machines, and the token",
+        ),
+        ({"metrics_key_file": "key"}, "metrics_key_file: it has no effect"),
     ],
 )
 def test_what_is_only_doubtful_is_a_warning(said: dict[str, Any], warning: str) -> None:
@@ -87,7 +93,13 @@ def test_what_is_only_doubtful_is_a_warning(said: dict[str, Any], warning: str) 
 
 
 def test_negative_control_what_is_meant_is_no_warning() -> None:
-    for said in ({"worker_count": 4, "queues": "mail:8,slow"}, {"metrics_port": "off"}):
+    kept = {"metrics_token_file": "token", "metrics_cert_file": "cert"}
+    for said in (
+        {"worker_count": 4, "queues": "mail:8,slow"},
+        {"metrics_port": "off"},
+        {"metrics_host": "127.0.0.7"},
+        {"metrics_host": "::", **kept},
+    ):
         assert load(environ={}, flags=said).warnings == ()
 
 

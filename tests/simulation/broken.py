@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -36,8 +36,8 @@ class Unfenced(SimulatedJournal):
 
 
 class _ForgetfulEventLog(EventLog):
-    def _jobs(self, events: Sequence[Event], now_us: int) -> list[Enqueued]:
-        return super()._jobs(events, now_us)[1:]
+    def _jobs(self, events: Sequence[Event], named: Collection[str], now_us: int) -> list[Enqueued]:
+        return super()._jobs(events, named, now_us)[1:]
 
 
 class ForgetsAJob(SimulatedJournal):

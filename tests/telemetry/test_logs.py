@@ -111,7 +111,7 @@ def test_what_the_application_raised_is_told_by_its_type_and_place(written: Writ
 
 
 def test_exceptions_that_asyncio_or_we_log_are_told_without_their_text(written: Written):
-    for name in ("asyncio", "holdfast.odd", "uvicorn.error"):
+    for name in ("asyncio", "holdfast.odd", "holdfast.http"):
         try:
             burst("CANARY")
         except ValueError:

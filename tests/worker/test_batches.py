@@ -16,6 +16,7 @@ from holdfast.model.outcome import completed
 from holdfast.model.search import Filter
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.batch_call import Settled
+from holdfast.worker.batch_pool import BATCHES_AT_ONCE
 from holdfast.worker.item_signature import ItemSignature
 from holdfast.worker.registry import TaskSpec, execution_of
 from holdfast.worker.verdicts import Verdicts
@@ -371,6 +372,42 @@ def test_a_lost_lease_does_not_cancel_the_other_items():
     assert world.run(scenario) == [0, 1, 0, 0]
     assert done == [[0, 1, 2, 3], [1]], "alone, as it was lost"
     assert world.worker.late_outcomes == 0
+
+
+@pytest.mark.parametrize("key", [None, "a"])
+def test_a_crash_costs_no_second_loss_of_jobs_that_wait_for_their_turn(key):
+    """A batch was lost: each of it is held alone, so the next crash is the loss of few."""
+    world, declare = batch_world()
+    calls: list[list[int]] = []
+    gate = asyncio.Event()
+
+    async def index(items: list[Page]) -> None:
+        calls.append([item.number for item in items])
+        await gate.wait()
+
+    declare(index)
+
+    async def scenario(world):
+        await world.engine.enqueue(
+            [NewJob(task="index", payload={"number": n}, id=f"j{n}", key=key) for n in range(8)]
+        )
+        claim = await world.engine.claim(queues=["default"], worker="gone", limit=8, chain=8)
+        await world.engine.reclaim(forced=claim.jobs)
+        world.start()
+        await asyncio.sleep(1)
+        held = (await world.engine.counts())["default"].in_flight
+        gate.set()
+        await world.until_state(completed=8)
+        await world.stop()
+        jobs = [await world.job(f"j{n}") for n in range(8)]
+        return held, [job.losses for job in jobs], [job.attempt for job in jobs]
+
+    held, losses, attempts = world.run(scenario)
+    assert held == (1 if key else BATCHES_AT_ONCE)
+    assert losses == [1] * 8
+    assert attempts == [2] * 8, "those that were handed back are not charged"
+    assert [len(call) for call in calls] == [1] * 8
+    assert sorted(number for call in calls for number in call) == list(range(8))
 
 
 def test_the_leases_of_all_items_are_renewed():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,6 +14,8 @@ from holdfast.daemon.control_socket import control_path
 from holdfast.engines.journal.events.store import SqliteEvents
 from holdfast.engines.journal.wal.disk import DATABASE, EVENTS, LOG, LocalDisk
 from holdfast.engines.journal.wal.recovery import newest_head
+from holdfast.engines.ownership import current_uid, others_can_replace
+from holdfast.engines.socket_path import private_socket_directory, socket_path
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import HoldfastError, InvalidInput
 from holdfast.model.job import MICROSECONDS, State
@@ -103,16 +106,18 @@ def _events(disk: LocalDisk) -> list[CheckResult]:
 
 
 def _server(settings: Settings) -> list[CheckResult]:
-    """Whether the server can be used, and is durable."""
+    """Whether the server can be used, is durable, and is safe from others."""
 
-    async def ask() -> Mapping[str, str]:
-        engine = await connect_postgres(settings)
+    async def ask() -> tuple[Mapping[str, str], list[CheckResult]]:
+        engine = await connect_postgres(settings, reading=True)
         try:
-            return await engine.server_settings()
+            return await engine.server_settings(), await server_checks(engine)
         finally:
             await engine.close()
 
-    server = asyncio.run(ask())
+    from .server_checks import server_checks  # noqa: PLC0415 - imports an engine that is an extra
+
+    server, safety = asyncio.run(ask())
     found = [
         CheckResult("store", "ok", f"{settings.store_shown}: PostgreSQL {server['server_version']}")
     ]
@@ -122,7 +127,7 @@ def _server(settings: Settings) -> list[CheckResult]:
             found.append(CheckResult("sync", "wrong", wrong, f"set {name} = on on the server"))
     if len(found) == 1:
         found.append(CheckResult("sync", "ok", "acknowledged jobs survive a crash of the server"))
-    return found
+    return found + safety
 
 
 def disk(settings: Settings) -> list[CheckResult]:
@@ -210,6 +215,27 @@ def _live_daemons(settings: Settings) -> list[CheckResult]:
         text = f"live daemons are of versions {', '.join(versions)}"
         found.append(CheckResult("versions", "warning", text, "finish the deployment"))
     return found
+
+
+def ownership(settings: Settings) -> list[CheckResult]:
+    """Whether every directory and file of the store is this user's, and nobody else's."""
+    if current_uid() is None:
+        return []  # files have no such owners here
+    if settings.directory is None:
+        private_socket_directory()
+        return []
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    found = []
+    for problem in disk.ownership_problems():
+        text = f"{problem.path} belongs to {problem.owner} {problem.problem}"
+        found.append(CheckResult("ownership", "wrong", text, f"`{problem.command}`"))
+    for place in Path(disk.root).resolve().parents:
+        if place.exists() and others_can_replace(place.stat()):
+            text = f"other users can rename what is in {place}, and so take the store away"
+            advice = f"`chmod +t {shlex.quote(str(place))}`"
+            found.append(CheckResult("ownership", "warning", text, advice))
+    socket_path(settings.directory)
+    return found or [CheckResult("ownership", "ok", "every file and directory is this user's")]
 
 
 STORE_CHECKS = (store, disk, sync, clock, daemon)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import islice
 from typing import IO, TYPE_CHECKING
 
-import click
 import msgspec
 
 from holdfast.model.errors import HoldfastError, InvalidInput
 from holdfast.model.event import MAX_APPEND
+from holdfast.model.visible_text import visible
 from holdfast.operations.event_inputs import EventFile, PlacedEvent
 from holdfast.operations.events import EventOperations
 from holdfast.projections.generations import Generations
 
 from . import store_access
 from .exit_codes import EXIT_USAGE
-from .output import clean, document, note, progress
+from .output import document, echo, note, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -54,7 +54,7 @@ def check_file(file: IO[bytes], catalog: Catalog, who: Author, *, as_json: bool)
             note(problem)
         if len(problems) > _MOST_SHOWN:
             note(f"and {len(problems) - _MOST_SHOWN:,} more")
-        click.echo(f"{valid:,} valid, {len(problems):,} wrong; nothing was stored")
+        echo(f"{valid:,} valid, {len(problems):,} wrong; nothing was stored")
     if problems:
         raise SystemExit(EXIT_USAGE)
 
@@ -107,7 +107,7 @@ def import_file(
         document({"stored": result.stored, "existed": result.existed})
     else:
         existed = f", {result.existed:,} were there already" if result.existed else ""
-        click.echo(f"{result.stored:,} event{'' if result.stored == 1 else 's'} stored{existed}")
+        echo(f"{result.stored:,} event{'' if result.stored == 1 else 's'} stored{existed}")
 
 
 def _chunk(events: Iterator[PlacedEvent | InvalidInput]) -> list[PlacedEvent]:
@@ -125,5 +125,5 @@ def _partly(error: HoldfastError, result: ImportResult) -> HoldfastError:
     done = result.stored + result.existed
     stored = f"The {done:,} events up to {result.last_place} are stored, and none after it"
     advice = "correct the cause and run the same file again: what is stored is recognised"
-    error.args = (f"{clean(str(error))}. {stored}; {advice}",)
+    error.args = (f"{visible(str(error))}. {stored}; {advice}",)
     return error

@@ -58,6 +58,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.CorruptDump: EXIT_UNAVAILABLE,
     errors.AuditAltered: EXIT_UNAVAILABLE,
     errors.StoreMoved: EXIT_UNAVAILABLE,
+    errors.StoreNotOurs: EXIT_UNAVAILABLE,
     errors.DirectoryInUse: EXIT_UNAVAILABLE,
     errors.Unavailable: EXIT_UNAVAILABLE,
     errors.NoOwner: EXIT_UNAVAILABLE,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.model import errors
+from holdfast.model.visible_text import visible_lines
 
 from .exit_codes import EXIT_FAILED, EXIT_UNAVAILABLE, exit_code
 
@@ -37,7 +38,11 @@ class CommandGroup(click.Group):
         """Parse; the whole command line stays known."""
         if ctx.parent is None:
             ctx.meta[TYPED] = tuple(args)
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            vars(error)["message"] = visible_lines(error.message)
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Import all commands and return their names."""
@@ -78,7 +83,10 @@ class CommandGroup(click.Group):
         except KeyboardInterrupt:
             _print_error("interrupted")
             ctx.exit(EXIT_FAILED)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except click.ClickException as error:
+            vars(error)["message"] = visible_lines(error.message)
             raise
         except OSError as error:
             _print_error(f"system error: {error}")
@@ -118,9 +126,8 @@ MAX_MESSAGE = 2_000
 def _print_error(message: str) -> None:
     if len(message) > MAX_MESSAGE:
         message = f"{message[: MAX_MESSAGE // 2]} … {message[-MAX_MESSAGE // 2 :]}"
-    # It may quote what a person typed; an unpaired surrogate cannot be printed.
-    text = f"holdfast: {message}".encode("utf-8", "backslashreplace").decode()
-    click.echo(text, err=True)
+    # It may quote what a person typed, or what somebody else wrote.
+    click.echo(visible_lines(f"holdfast: {message}"), err=True)
 
 
 class CommandContext:

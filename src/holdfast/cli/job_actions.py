@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-import click
 from msgspec.structs import replace
 
 from holdfast.model.errors import NoOwner, Unavailable
@@ -18,7 +17,7 @@ from .group import CommandContext
 from .operation_options import Pace
 from .operation_output import print_plan, print_report, print_skipped
 from .options import confirm
-from .output import document, note, progress
+from .output import document, echo, note, progress
 
 if TYPE_CHECKING:
     from holdfast.model.actions import AnyAction
@@ -127,10 +126,10 @@ def _print_done(command: OperationCommand, plan: OperationPlan, done: Operation 
             result |= {"operation": done.id, "skipped": skipped}
         document(result)
     else:
-        click.echo(f"{count_of(acted)} {DONE_TEXTS[name]}")
+        echo(f"{count_of(acted)} {DONE_TEXTS[name]}")
         print_skipped(skipped)
         if command.request.limit is not None and acted >= command.request.limit:
-            click.echo("stopped at --limit: there may be more")
+            echo("stopped at --limit: there may be more")
         if done is not None:
             note(f"operation {done.id}")
     if name == "replay" and kept:
@@ -147,7 +146,7 @@ def _follow(settings: Settings, command: OperationCommand, operation: Operation)
         if command.as_json:
             document(store_access.read_store(settings, report))
         else:
-            click.echo(f"operation {operation.id} started")
+            echo(f"operation {operation.id} started")
         if not found:
             note("it goes on when a daemon runs: start `holdfast run`")
         note(_look(command))
@@ -172,7 +171,7 @@ def _print_followed(command: OperationCommand, view: OperationView) -> None:
     if command.as_json:
         document(view)
     else:
-        click.echo(f"operation {view.id} {view.state}{f': {view.note}' if view.note else ''}")
+        echo(f"operation {view.id} {view.state}{f': {view.note}' if view.note else ''}")
         print_report(view)
     if view.state != Phase.COMPLETED:
         raise SystemExit(EXIT_FAILED)

@@ -14,9 +14,10 @@ from holdfast.model.actions import DETERMINISTIC
 from holdfast.model.durations import format_seconds
 from holdfast.model.plural import count_of
 from holdfast.model.redaction import without_secrets
+from holdfast.model.visible_text import visible
 
 from .group import TYPED
-from .output import clean, fields, jobs_table, moment, table
+from .output import echo, fields, jobs_table, moment, table
 
 if TYPE_CHECKING:
     from holdfast.operations.operation_views import OperationPlan, OperationView
@@ -37,12 +38,12 @@ def print_plan(plan: OperationPlan) -> None:
     """Print what an operation would do, and the command that starts it."""
     least = "" if plan.exact else "at least "
     would = f"{least}{count_of(plan.would)}"
-    click.echo(f"would {plan.action}: {would}; nothing was changed")
+    echo(f"would {plan.action}: {would}; nothing was changed")
     print_skipped(plan.skipped, would=True)
     if plan.looked_at < plan.matched - plan.skipped.get(DETERMINISTIC, 0):
-        click.echo(f"why jobs are left was looked up for the first {plan.looked_at:,}")
+        echo(f"why jobs are left was looked up for the first {plan.looked_at:,}")
     if plan.limit is not None and plan.would < plan.matched - plan.kept:
-        click.echo(f"{count_of(plan.matched)} match: --limit takes the oldest")
+        echo(f"{count_of(plan.matched)} match: --limit takes the oldest")
     if len(plan.reasons) > 1:
         table(
             ("COUNT", "REASON", "CLASS"),
@@ -50,15 +51,15 @@ def print_plan(plan: OperationPlan) -> None:
             right=("COUNT",),
         )
     if plan.held_behind:
-        click.echo(f"{count_of(plan.held_behind)} held behind them")
+        echo(f"{count_of(plan.held_behind)} held behind them")
     if plan.expected_seconds:
-        click.echo(f"it takes about {_about(plan.expected_seconds)} at this rate")
+        echo(f"it takes about {_about(plan.expected_seconds)} at this rate")
     if plan.jobs:
         jobs_table(plan.jobs)
         if plan.would > len(plan.jobs):
-            click.echo(f"… and {plan.would - len(plan.jobs):,} more")
+            echo(f"… and {plan.would - len(plan.jobs):,} more")
     if plan.would:
-        click.echo(f"as of this moment: {_start_command(plan)}")
+        echo(f"as of this moment: {_start_command(plan)}")
 
 
 def _start_command(plan: OperationPlan) -> str:
@@ -70,7 +71,7 @@ def _start_command(plan: OperationPlan) -> str:
         words += ["--reason", "WHY"]
     moment_text = plan.as_of.astimezone(UTC).isoformat(timespec="microseconds")[:-6]
     words += ["--as-of", f"{moment_text}Z", "--expect", str(plan.would)]
-    return clean(shlex.join(words))
+    return visible(shlex.join(words))
 
 
 def print_skipped(skipped: Mapping[str, int], *, would: bool = False) -> None:
@@ -78,9 +79,9 @@ def print_skipped(skipped: Mapping[str, int], *, would: bool = False) -> None:
     for reason, count in skipped.items():
         if reason == DETERMINISTIC:
             kept = "would be kept" if would else "kept"
-            click.echo(f"{count:,} deterministic {kept}: add --fixed 'what'")
+            echo(f"{count:,} deterministic {kept}: add --fixed 'what'")
         else:
-            click.echo(f"{count_of(count)} left: {clean(_TEXTS.get(reason, reason))}")
+            echo(f"{count_of(count)} left: {visible(_TEXTS.get(reason, reason))}")
 
 
 def print_operation(view: OperationView) -> None:
@@ -88,11 +89,11 @@ def print_operation(view: OperationView) -> None:
     fields(
         [
             ("operation", view.id),
-            ("state", view.state + (f": {clean(view.note)}" if view.note else "")),
+            ("state", view.state + (f": {visible(view.note)}" if view.note else "")),
             ("action", view.action),
             ("filter", _filter_text(view.filter)),
-            ("by", f"{clean(view.by)}: {clean(view.why)}"),
-            ("fixed", clean(view.fixed)),
+            ("by", f"{visible(view.by)}: {visible(view.why)}"),
+            ("fixed", visible(view.fixed)),
             ("as of", moment(view.as_of)),
             ("started", moment(view.started_at)),
             ("ended", moment(view.ended_at)),
@@ -106,15 +107,15 @@ def print_operation(view: OperationView) -> None:
 def print_report(view: OperationView) -> None:
     """Print what an operation did, and what came of it."""
     total = "" if view.total is None else f" of {view.total:,}"
-    click.echo(f"acted on {view.acted:,}{total}" + (f", {view.gone:,} gone" if view.gone else ""))
+    echo(f"acted on {view.acted:,}{total}" + (f", {view.gone:,} gone" if view.gone else ""))
     if view.action == "replay":
-        click.echo(
+        echo(
             f"done {view.done:,}, failed again {view.failed_again:,}, "
             f"cancelled {view.cancelled:,}, still waiting {view.waiting:,}"
         )
     print_skipped(view.skipped)
     if view.new_since is not None:
-        click.echo(f"new since of the same kind: {view.new_since:,}")
+        echo(f"new since of the same kind: {view.new_since:,}")
 
 
 def operations_table(views: list[OperationView]) -> None:
@@ -145,7 +146,7 @@ def _filter_text(wanted: Mapping[str, object]) -> str:
         some = value if isinstance(value, list) else [value]
         more = ",…" if len(some) > 5 else ""
         parts.append(f"{name}={','.join(str(one) for one in some[:5])}{more}")
-    wrapped = textwrap.wrap(clean(" ".join(parts)), 66, break_on_hyphens=False)
+    wrapped = textwrap.wrap(visible(" ".join(parts)), 66, break_on_hyphens=False)
     return f"\n{' ' * 12}".join(wrapped)
 
 

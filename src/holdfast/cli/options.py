@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from holdfast.cli.output import echo_lines
 from holdfast.model import moments
 from holdfast.model.errors import InvalidInput
 from holdfast.model.failure import FailureClass
 from holdfast.model.filter_words import OLD_STATES
 from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -175,7 +177,7 @@ def narrowed(wanted: Filter, where: str) -> Filter:
     from holdfast.model.filter_intersection import intersection  # noqa: PLC0415
 
     if where.strip() == "help":
-        click.echo(FILTER_HELP)
+        echo_lines(FILTER_HELP)
         raise click.exceptions.Exit
     _check_text("--where", where)
     try:
@@ -402,4 +404,4 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not on_terminal():
         raise InvalidInput("--yes", f"{question} No terminal to ask on: add --yes to do it")
-    click.confirm(question, abort=True, err=True)
+    click.confirm(visible(question), abort=True, err=True)

@@ -7,44 +7,72 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 
 from holdfast.model.durations import format_seconds
+from holdfast.model.visible_text import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from holdfast.operations.views import JobView
 
 _MAX_WIDTH = 60
+_CLEAR = "\r\x1b[K"
+"""Begins the line again, and empties it."""
+_AS_SPACES = str.maketrans("\t\r\n", "   ")
 _COLOURS = {"dead": "red", "wrong": "red", "warning": "yellow", "in_flight": "cyan", "ok": "green"}
 
 
-def document(value: object) -> None:
+class StyledText(NamedTuple):
+    """A part of a line that has a colour or is bold."""
+
+    text: str
+    colour: str | None = None
+    bold: bool | None = None
+
+
+def echo(*parts: str | StyledText, err: bool = False) -> None:
+    """Print one line. Whoever wrote a part of it, nothing in it can control the terminal."""
+    shown = [
+        visible(one)
+        if isinstance(one, str)
+        else click.style(visible(one.text), fg=one.colour, bold=one.bold)
+        for one in parts
+    ]
+    click.echo("".join(shown), err=err)
+
+
+def echo_lines(text: str, *, err: bool = False) -> None:
+    """Print a text of several lines in the same way."""
+    click.echo(visible_lines(text), err=err, nl=not text.endswith("\n"))
+
+
+def rewrite_line(text: str) -> None:
+    """Print a line to standard error in the place of the last one, which had no end."""
+    click.echo(_CLEAR + visible(text), nl=False, err=True)
+
+
+def document(value: object, *, err: bool = False) -> None:
     """Print one JSON document."""
-    click.echo(msgspec.json.encode(value))
+    click.echo(visible_json(msgspec.json.encode(value)), err=err)
 
 
 def lines(values: Sequence[object]) -> None:
     """Print one JSON object per line."""
     for value in values:
-        click.echo(msgspec.json.encode(value))
+        document(value)
 
 
 def note(text: str) -> None:
     """Print a remark to standard error."""
-    click.echo(clean(text), err=True)
-
-
-def clean(text: str) -> str:
-    """Return the text without control characters."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    echo(text, err=True)
 
 
 def cut(text: str, width_limit: int = _MAX_WIDTH) -> str:
-    """Return the text on one line, shortened."""
-    text = " ".join(clean(text).split())
+    """Return the text on one line, shortened; a line break becomes a space."""
+    text = visible(" ".join(part for part in text.translate(_AS_SPACES).split(" ") if part))
     if len(text) <= width_limit // 2 or _width(text) <= width_limit:
         return text
     width, end = 0, 0
@@ -88,13 +116,20 @@ def table(
             for name, cell, width in zip(names, row, widths, strict=True)
         ]
         if number:
-            cells = [
-                click.style(cell, fg=_COLOURS[cell.strip()]) if cell.strip() in _COLOURS else cell
-                for cell in cells
-            ]
-            click.echo("  ".join(cells).rstrip())
+            _echo_row(cells)
         else:
-            click.echo(click.style("  ".join(cells).rstrip(), bold=True))
+            echo(StyledText("  ".join(cells).rstrip(), bold=True))
+
+
+def _echo_row(cells: list[str]) -> None:
+    while cells and not cells[-1].strip():
+        cells.pop()
+    parts: list[str | StyledText] = []
+    for number, cell in enumerate(cells, 1):
+        text = cell.rstrip() if number == len(cells) else f"{cell}  "
+        colour = _COLOURS.get(cell.strip())
+        parts.append(text if colour is None else StyledText(text, colour))
+    echo(*parts)
 
 
 def _width(text: str) -> int:
@@ -112,7 +147,7 @@ def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
         if value in ("", None):
             continue
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        click.echo(f"{name + ': ':<{width}}{text}")
+        echo(f"{name + ': ':<{width}}{text}")
 
 
 def jobs_table(jobs: Sequence[JobView]) -> None:

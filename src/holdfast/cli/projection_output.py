@@ -6,21 +6,27 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import click
+import msgspec
 
 from holdfast.model.durations import format_seconds
 from holdfast.model.plural import count_of
 from holdfast.model.projection import Rebuild, RebuildMode, RebuildPhase
+from holdfast.model.visible_text import visible
 
-from .output import ago, clean, fields, moment, note, table
+from .output import ago, echo, fields, moment, note, rewrite_line, table
 
 if TYPE_CHECKING:
-    from holdfast.operations.projection_views import OutboxRow, ProjectionView, RebuildView
+    from holdfast.operations.projection_views import (
+        OutboxRow,
+        ProjectionView,
+        RebuildView,
+        RowsView,
+    )
 
 _STALL_SECONDS = 5.0
-_CLEAR = "\r\x1b[K"
 
 
 def projections_table(views: Sequence[ProjectionView]) -> None:
@@ -70,7 +76,7 @@ def _short(seconds: float) -> str:
     return format_seconds(float(round(seconds, 1) if seconds < 10 else round(seconds)))
 
 
-def print_projection(view: ProjectionView) -> None:
+def print_projection(view: ProjectionView, app: str | None = None) -> None:
     """Print one projection, and what to do about it."""
     held = f"{view.held:,} behind {count_of(view.held_keys, 'key')} that failed"
     behind = f", the oldest has waited {_short(view.lag_seconds)}" if view.lag_events else ""
@@ -94,15 +100,15 @@ def print_projection(view: ProjectionView) -> None:
     )
     for name, rebuild in (("rebuild", view.rebuild), ("last rebuild", view.last_rebuild)):
         if rebuild is not None:
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             print_rebuild(rebuild)
-    for advice in _advice(view):
+    for advice in _advice(view, "" if app is None else f" --app {app}"):
         note(advice)
 
 
-def _advice(view: ProjectionView) -> list[str]:
+def _advice(view: ProjectionView, more: str) -> list[str]:
     found: list[str] = []
-    name = view.name
+    name = view.name + more
     if view.rebuild is not None and view.rebuild.error:
         found.append(f"the rebuild stopped: mend it, then holdfast rebuild {name} --resume")
     if view.incomplete and view.rebuild is None:
@@ -114,6 +120,34 @@ def _advice(view: ProjectionView) -> list[str]:
     return found
 
 
+def print_rows(name: str, view: RowsView) -> None:
+    """Print rows of a projection, a column for each of its columns; notes to standard error."""
+    if view.rows:
+        table(
+            [column.upper() for column in view.columns],
+            [[_cell(row[column]) for column in view.columns] for row in view.rows],
+            right=[column.upper() for column in view.columns if _is_number(view, column)],
+        )
+    elif view.made:
+        note("no rows")
+    else:
+        note(f"no worker has filled {name} yet: start `holdfast run`, or `holdfast rebuild {name}`")
+    if view.incomplete:
+        note(f"{name} is incomplete: see `holdfast projections show {name}`")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value).decode()
+    return value
+
+
+def _is_number(view: RowsView, column: str) -> bool:
+    return type(view.rows[0][column]) in (int, float)
+
+
 def print_rebuild(view: RebuildView) -> None:
     """Print a rebuild, one field per line."""
     rate = f", {view.rate_per_second:,.0f}/s" if view.rate_per_second else ""
@@ -123,8 +157,8 @@ def print_rebuild(view: RebuildView) -> None:
     fields(
         [
             ("  id", f"{view.id} ({view.mode}, generation {view.generation})"),
-            ("  phase", view.phase + (f": {clean(view.error)}" if view.error else "")),
-            ("  by", f"{clean(view.by)}: {clean(view.why)}"),
+            ("  phase", view.phase + (f": {visible(view.error)}" if view.error else "")),
+            ("  by", f"{visible(view.by)}: {visible(view.why)}"),
             ("  started", moment(view.started_at)),
             ("  ended", moment(view.ended_at)),
             ("  events", f"{_share(view)} in {_short(view.seconds)}{rate}{left}"),
@@ -135,33 +169,34 @@ def print_rebuild(view: RebuildView) -> None:
     )
 
 
-def print_rebuilt(name: str, view: RebuildView) -> None:
-    """Print how a rebuild ended, or that it goes on."""
+def print_rebuilt(name: str, view: RebuildView, app: str | None = None) -> None:
+    """Print how a rebuild ended, or that it goes on, and what to type next."""
+    more = "" if app is None else f" --app {app}"
     if view.phase == RebuildPhase.FAILED:
-        click.echo(f"rebuild {view.id} of {name} failed at {_share(view)}: {clean(view.error)}")
+        echo(f"rebuild {view.id} of {name} failed at {_share(view)}: {view.error}")
         note(
-            f"readers see what they saw before: mend it, then holdfast rebuild {name} --resume; "
-            "or allow some to fail with --max-errors N; or --cancel"
+            "readers see what they saw before: mend it, then holdfast rebuild "
+            f"{name} --resume{more}; or allow some to fail with --max-errors N; or --cancel"
             if view.mode == RebuildMode.GENERATION
-            else f"the table is incomplete: mend it, then holdfast rebuild {name} --resume"
+            else f"the table is incomplete: mend it, then holdfast rebuild {name} --resume{more}"
         )
     elif view.phase == RebuildPhase.CANCELLED:
-        click.echo(f"rebuild {view.id} of {name} is cancelled")
+        echo(f"rebuild {view.id} of {name} is cancelled")
     elif view.phase != RebuildPhase.DONE:
-        click.echo(f"rebuild {view.id} of {name}: {view.phase}, {_share(view)}")
+        echo(f"rebuild {view.id} of {name}: {view.phase}, {_share(view)}")
     elif view.mode == RebuildMode.EMIT:
-        click.echo(f"{count_of(view.total, 'event')} of {name} emitted: workers apply them")
+        echo(f"{count_of(view.total, 'event')} of {name} emitted: workers apply them")
     else:
         rate = f", {view.rate_per_second:,.0f}/s" if view.rate_per_second else ""
         events = f"{count_of(view.done, 'event')} in {_short(view.seconds)}{rate}"
-        click.echo(f"{name} is rebuilt: {events}, {count_of(view.rows or 0, 'row')}")
+        echo(f"{name} is rebuilt: {events}, {count_of(view.rows or 0, 'row')}")
         if view.failed:
-            click.echo(f"{view.failed:,} failed: holdfast dead groups")
+            echo(f"{view.failed:,} failed: holdfast dead groups")
         if view.mode == RebuildMode.GENERATION:
             same = "the same" if view.hash == view.live_hash else "another"
             before = f"the one before had {view.live_rows:,} with {same} hash"
-            click.echo(f"generation {view.generation} is live; {before}")
-            note(f"to return to it within a day: holdfast projections rollback {name}")
+            echo(f"generation {view.generation} is live; {before}")
+            note(f"to return to it within a day: holdfast projections rollback {name}{more}")
 
 
 @contextmanager
@@ -182,13 +217,13 @@ def rebuild_progress(*, wanted: bool) -> Iterator[Callable[[Rebuild], None]]:
             note(f"{rebuild.phase.value} waits for workers or open transactions: Ctrl-C leaves it")
         if shows:
             rate = (done - first) / max(0.001, now - began)
-            click.echo(_CLEAR + progress_line(rebuild, rate), nl=False, err=True)
+            rewrite_line(progress_line(rebuild, rate))
 
     try:
         yield show
     finally:
         if shows:
-            click.echo(_CLEAR, nl=False, err=True)
+            rewrite_line("")
 
 
 def progress_line(rebuild: Rebuild, rate: float) -> str:

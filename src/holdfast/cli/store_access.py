@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import struct
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,11 +18,24 @@ import msgspec
 
 from holdfast.daemon.control_socket import control_path
 from holdfast.engines.contract import Engine
-from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError, Unavailable
+from holdfast.engines.peer_credentials import peer_of, refuse_stranger
+from holdfast.model.errors import (
+    DirectoryInUse,
+    InvalidInput,
+    StorageError,
+    StoreNotOurs,
+    Unavailable,
+)
 from holdfast.model.principal import local_principal
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
-from holdfast.stores.opening import connect_postgres, open_client, open_readonly, own_journal
+from holdfast.stores.opening import (
+    connect_postgres,
+    open_client,
+    open_disk,
+    open_readonly,
+    own_journal,
+)
 
 from .options import login_name
 from .output import note
@@ -43,7 +56,7 @@ def read_store(settings: Settings, work: Work[T]) -> T:
     """Do read-only work, through the owner of the store if it has one."""
     require_persistent(settings)
     if settings.on_server:
-        return _run(settings, work, connect_postgres)
+        return _run(settings, work, partial(connect_postgres, reading=True))
     if has_owner(settings):
         return _run(settings, work, open_client)
     try:
@@ -55,11 +68,14 @@ def read_store(settings: Settings, work: Work[T]) -> T:
         return _run(settings, work, open_client)
 
 
-def write_store(settings: Settings, work: Work[T]) -> T:
-    """Do work that changes something, through the owner of the store if it has one."""
+def write_store(settings: Settings, work: Work[T], *, reads_server: bool = False) -> T:
+    """Do work that changes something, through the owner of the store if it has one.
+
+    ``reads_server``: on a server it changes nothing, and needs no right to.
+    """
     require_persistent(settings)
     if settings.on_server:
-        return _run(settings, work, connect_postgres)
+        return _run(settings, work, partial(connect_postgres, reading=reads_server))
     return through_owner(
         lambda: [_run(settings, work, open_client)] if has_owner(settings) else None,
         lambda: _run(settings, work, _own),
@@ -169,10 +185,17 @@ def _connected(settings: Settings) -> HTTPConnection | None:
     """
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
+    if settings.directory is not None:
+        open_disk(settings)  # a socket in another's directory is another's
+    path = control_path(settings)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE_SECONDS)
     try:
-        sock.connect(control_path(settings))
+        sock.connect(path)
+        refuse_stranger(sock, path)
+    except StoreNotOurs:
+        sock.close()
+        raise
     except OSError as error:
         sock.close()
         if isinstance(error, FileNotFoundError | ConnectionRefusedError):
@@ -202,10 +225,9 @@ def _connected(settings: Settings) -> HTTPConnection | None:
 
 def _silent(settings: Settings, sock: socket.socket) -> _OwnerSilent:
     """Return the error for the owner at the other end of this socket."""
-    if not hasattr(socket, "SO_PEERCRED"):  # only Linux says who listens
+    pid = peer_of(sock, control_path(settings)).pid
+    if pid is None:
         return _OwnerSilent(f"the owner of {settings.store_shown} {_SILENT}")
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid = struct.unpack("3i", credentials)[0]
     what = f"process {pid}, which owns {settings.store_shown},"
     if settings.on_server:
         what = f"process {pid}, the daemon of {settings.store_shown} on this machine,"

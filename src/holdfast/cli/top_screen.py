@@ -6,9 +6,9 @@ import shutil
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import click
+from holdfast.model.visible_text import visible
 
-from .output import ago, table
+from .output import ago, echo, table
 from .sparkline import short_age, short_number, sparkline
 
 if TYPE_CHECKING:
@@ -171,12 +171,12 @@ def _width(part: Part) -> int:
 
 def print_screen(found: TopScreen) -> None:
     """Print it once, with every column."""
-    click.echo(head(found))
+    echo(head(found))
     for line in notices(found):
-        click.echo(line)
+        echo(line)
     for part in _parts(found, WIDE + _MOST_TREND):
         if part.rows:
-            click.echo()
+            echo()
             table(part.names, part.rows, right=part.right)
 
 
@@ -187,9 +187,9 @@ def live_screen(settings: Settings, found: TopScreen, width: int | None = None) 
 
     columns = shutil.get_terminal_size().columns if width is None else width
     parts: list[Table | Text] = [
-        Text(f"holdfast {settings.store_shown}  {head(found)}", style="bold")
+        Text(visible(f"holdfast {settings.store_shown}  {head(found)}"), style="bold")
     ]
-    parts += [Text(line, style="yellow") for line in notices(found)]
+    parts += [Text(visible(line), style="yellow") for line in notices(found)]
     for part in _parts(found, columns):
         if part.rows:
             parts += [Text(""), _drawn(part)]
@@ -212,6 +212,6 @@ def _cells(names: Sequence[str], row: Sequence[str]) -> list[Text]:
 
     styles = {"DEAD": "red", "LAST 30 MIN": "cyan"}
     return [
-        Text(cell, style=styles.get(name, "") if cell != "0" else "dim")
+        Text(visible(cell), style=styles.get(name, "") if cell != "0" else "dim")
         for name, cell in zip(names, row, strict=True)
     ]

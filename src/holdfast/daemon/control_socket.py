@@ -35,7 +35,8 @@ def control_lock(path: str) -> Iterator[bool]:
     import fcntl  # noqa: PLC0415 - where there are such sockets, there is this
 
     try:
-        number = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        number = os.open(f"{path}.lock", flags, 0o600)
     except OSError as error:
         raise StorageError(f"no lock can be made at {path}.lock: {error}") from error
     close_in_forks(path, number)

@@ -19,7 +19,13 @@ from holdfast import __version__
 from holdfast.engines.contract import Engine
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.journal.wal.disk import LocalDisk
+from holdfast.engines.protocol.messages import MAX_BODY_BYTES
 from holdfast.engines.structured_log import StructuredLog
+from holdfast.http.allowed_hosts import AllowedHosts
+from holdfast.http.credential_files import TlsFiles, TokenFile
+from holdfast.http.limits import PROBE_LIMITS, local_limits
+from holdfast.http.listeners import bind_port, bind_socket
+from holdfast.http.server import serving
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import (
     DurabilityLost,
@@ -55,8 +61,8 @@ from .forks import close_in_forks
 from .processes import ProcessSlotsControl, WorkerProcesses
 from .reload import SettingsReloader
 from .rpc.app import Route, RpcApp
+from .rpc.probes import METRICS_PATH, ProbeApp
 from .rpc.routes import config_routes, health_routes, metrics_routes, operation_routes
-from .rpc.server import bind_loopback, bind_socket, serving
 from .take_over import enter_registry
 from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, default_worker_id, worker_names, worker_options
@@ -64,6 +70,8 @@ from .worker_settings import apply_settings, default_worker_id, worker_names, wo
 log = StructuredLog("holdfast.daemon")
 
 EXIT_FAILED = 1
+_MOST_CONNECTIONS = 4_096
+"""Of clients on the socket."""
 
 
 class Daemon:
@@ -332,7 +340,10 @@ class Daemon:
             self._say("no socket: another daemon of this store on this machine has it")
             return
         bound = _bind_as_owner(path)
-        await self._open.enter_async_context(serving(RpcApp(engine, routes), sockets=[bound]))
+        limits = local_limits(MAX_BODY_BYTES, _max_connections())
+        await self._open.enter_async_context(
+            serving(RpcApp(engine, routes), sockets=[bound], limits=limits)
+        )
 
     def _owner_may_leave(self) -> bool:
         """Whether another process owns the store: it may be stopping, and about to free the port.
@@ -347,7 +358,7 @@ class Daemon:
         if self.settings.metrics_port is None or self._metrics_socket is not None:
             return
         try:
-            bound = bind_loopback(self.settings.metrics_host, self.settings.metrics_port)
+            bound = bind_port(self.settings.metrics_host, self.settings.metrics_port)
         except InvalidInput as error:
             problem = InvalidInput("metrics_port", error.problem)
             raise with_origin(problem, self._origins) from error
@@ -358,9 +369,20 @@ class Daemon:
         self._bind_metrics()
         if (bound := self._metrics_socket) is None:
             return
-        await self._open.enter_async_context(serving(RpcApp(None, routes), sockets=[bound]))
+        try:
+            token_file, tls = _credentials(self.settings)
+        except InvalidInput as error:
+            raise with_origin(error, self._origins) from error
+        names = (self.settings.metrics_allowed_hosts or "").split(",")
+        hosts = AllowedHosts(names, "metrics_allowed_hosts")
+        app = ProbeApp(routes, token_file)
+        await self._open.enter_async_context(
+            serving(app, sockets=[bound], limits=PROBE_LIMITS, tls=tls, hosts=hosts)
+        )
         host, port = bound.getsockname()[:2]
-        self._metrics_at = f"http://{host}:{port}/metrics"
+        shown = f"[{host}]" if ":" in host else host
+        scheme = "http" if tls is None else "https"
+        self._metrics_at = f"{scheme}://{shown}:{port}{METRICS_PATH}"
 
     def _not_ready_reason(self) -> str | None:
         if self._stopping:
@@ -450,6 +472,29 @@ class Daemon:
                 if not quiet:
                     raise
                 log.emit("daemon.hook_failed", foreign=error)
+
+
+def _credentials(settings: Settings) -> tuple[TokenFile | None, TlsFiles | None]:
+    """Return the token and the certificate of the metrics port, or raise ``InvalidInput``."""
+    token, cert, key = (
+        settings.metrics_token_file,
+        settings.metrics_cert_file,
+        settings.metrics_key_file,
+    )
+    return (
+        None if token is None else TokenFile(token, "metrics_token_file"),
+        None if cert is None else TlsFiles(cert, key or cert, "metrics_cert_file"),
+    )
+
+
+def _max_connections() -> int:
+    """Return how many clients may connect: half of the descriptors, the store needs the rest."""
+    try:
+        import resource  # noqa: PLC0415 - not on every system
+    except ImportError:
+        return _MOST_CONNECTIONS
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft < 0 else min(_MOST_CONNECTIONS, max(16, soft // 2))
 
 
 async def _depart(engine: Engine, process_id: str) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import shlex
 import stat
 import tempfile
 from pathlib import Path
 
-from holdfast.model.errors import StorageError
+from holdfast.model.errors import StorageError, StoreNotOurs
+
+from .ownership import make_directory, named
 
 SOCKET_NAME = "holdfast.sock"
 MAX_PATH_BYTES = 100
@@ -40,23 +44,31 @@ def start_advice(path: str) -> str:
 
 def private_socket_path(digest: str) -> str:
     """Return a path with this digest in a directory that only this user can open."""
-    directory = Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+    return str(private_socket_directory() / f"{digest[:16]}.sock")
+
+
+def private_socket_directory() -> Path:
+    """Return this user's directory of sockets; raise ``StoreNotOurs`` if others can use it."""
+    directory = Path(tempfile.gettempdir()) / f"holdfast-{os.geteuid()}"
     _make_private(directory)
-    return str(directory / f"{digest[:16]}.sock")
+    return directory
 
 
 def _make_private(directory: Path) -> None:
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            make_directory(directory)
         found = directory.lstat()
     except OSError as error:
         raise StorageError(f"{directory} cannot be made for the socket: {error}") from error
     if (
         not stat.S_ISDIR(found.st_mode)
-        or found.st_uid != os.getuid()
+        or found.st_uid != os.geteuid()
         or stat.S_IMODE(found.st_mode) & 0o077
     ):
-        raise StorageError(
-            f"{directory}, which is for the socket of a store, must be a directory that only this "
-            "user can open: remove it, or set TMPDIR to another place"
+        problem = (
+            "and is for the socket of a store, but is not a directory that only this user can open "
+            "(TMPDIR can name another place)"
         )
+        command = f"sudo rm -r {shlex.quote(str(directory))}"
+        raise StoreNotOurs(str(directory), named(found.st_uid), problem, command)

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import Job
 from holdfast.model.log_events import EVENTS, JOB_FIELDS
+from holdfast.model.visible_text import visible, visible_lines
 
 Field = str | int | float | bool | None
 
@@ -37,8 +38,10 @@ class LogMessage:
         words = [f"{name}={value}" for name, value in self.fields.items() if name not in last]
         if "error" in self.fields:
             words.append(str(self.fields["error"]))
-        line = " ".join([self.event, *words])
-        return f"{line}\n{self.fields['trace']}" if "trace" in self.fields else line
+        line = visible(" ".join([self.event, *words]))
+        if "trace" in self.fields:
+            line += f"\n{visible_lines(str(self.fields['trace']))}"
+        return line
 
 
 class StructuredLog:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from itertools import chain
 from typing import NamedTuple
 
 MAX_WORD = 100
@@ -35,7 +36,9 @@ def tokens(text: str) -> list[list[str]]:
 
 def index_terms(text: str) -> str:
     """Return the terms of a text in their order, separated by spaces."""
-    return " ".join(term for word in tokens(text) for term in word)
+    if text.isascii():  # it has no pairs
+        return " ".join([word[:MAX_WORD] for word in _TOKENS.findall(text.lower())])
+    return " ".join(chain.from_iterable(tokens(text)))
 
 
 class Phrase(NamedTuple):

@@ -163,7 +163,7 @@ def _text_value(path: str, data: Mapping[str, object], event: Event) -> object:
         return event.actor_name or event.actor_id
     if path == "entity":
         return f"{event.entity_type} {event.entity_id}"
-    return getattr(event, path) if path in (*_FIXED, "tenant") else None
+    return getattr(event, path) if path == "tenant" or path in _FIXED else None
 
 
 def _hide(data: object, path: list[str]) -> None:

@@ -12,8 +12,8 @@ Duration = float | int | str | timedelta
 """Seconds, a ``timedelta``, or text such as ``"90s"`` and ``"1h30m"``."""
 
 _UNIT_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:us|ms|s|m|h|d))+")
+_PART = re.compile(r"(\d{1,30}(?:\.\d{1,30})?)(us|ms|s|m|h|d)")
+_WHOLE = re.compile(r"(?:\d{1,30}(?:\.\d{1,30})?(?:us|ms|s|m|h|d))+")
 
 
 def seconds_of(field: str, value: Duration) -> float:

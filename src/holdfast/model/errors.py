@@ -17,7 +17,7 @@ HoldfastError
 ├── ChangedMeanwhile        the policy or schedule was changed concurrently
 ├── WorkerIdInUse           a live process has this worker_id
 ├── StorageError            the store has a problem
-│   ├── StorageFull         no space: enqueue is refused, running jobs continue
+│   ├── StorageFull         no space, or no file: enqueue is refused, running jobs continue
 │   ├── DurabilityLost      a write or sync failed: the engine has stopped
 │   ├── CorruptLog          stored bytes are damaged, with file, offset and seq
 │   ├── CorruptHistory      stored finished jobs are damaged, with file, table and row
@@ -28,6 +28,7 @@ HoldfastError
 │   ├── CorruptDump         a dump was altered or cut short
 │   ├── AuditAltered        an entry of the audit cannot be read
 │   ├── StoreMoved          everything in the directory was moved elsewhere
+│   ├── StoreNotOurs        a file, directory or socket of the store is another user's
 │   └── DirectoryInUse      another process owns the directory
 ├── Unavailable             no answer; try again later
 │   └── NoOwner             no process owns the store: start one
@@ -273,7 +274,7 @@ class StorageError(HoldfastError):
 
 
 class StorageFull(StorageError):
-    """No space: enqueue is refused, running jobs continue."""
+    """No space, or no file can be made: enqueue is refused, running jobs continue."""
 
     code = "storage_full"
 
@@ -431,6 +432,22 @@ class StoreMoved(StorageError):
             f"{self.store} was moved to {self.place}{self.when}: use that store. To use this old "
             f"copy in spite of that, remove {self.file}"
         )
+
+
+class StoreNotOurs(StorageError):
+    """A part of the store belongs to another user, or others can write in it."""
+
+    code = "store_not_ours"
+
+    def __init__(self, path: str, owner: str, problem: str, command: str) -> None:
+        super().__init__(
+            f"{path} belongs to {owner} {problem}. Who can write in a store can have jobs run, so "
+            f"it is not used. Look at what is there, then mend it with `{command}`"
+        )
+        self.path = path
+        self.owner = owner
+        self.problem = problem
+        self.command = command
 
 
 class DirectoryInUse(StorageError):

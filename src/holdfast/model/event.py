@@ -248,6 +248,8 @@ def _encode_json(field: str, value: Json) -> bytes:
 def _check_text(field: str, value: str) -> str:
     """Return a text of several lines, or raise ``InvalidInput``."""
     if type(value) is str and len(value) <= TEXT_LIMIT and "\x00" not in value:
+        if value.isascii():
+            return value
         with contextlib.suppress(UnicodeEncodeError):  # of an unpaired surrogate
             value.encode()
             return value

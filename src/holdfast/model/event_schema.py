@@ -26,7 +26,7 @@ JsonSchema = Mapping[str, object]
 
 _ENCODE = msgspec.json.Encoder(enc_hook=encode_hook).encode
 _OBJECT = msgspec.json.Decoder(dict[str, object])
-_PLACE = re.compile(r"(?P<problem>.*) - at `\$\.?(?P<place>.*)`", re.DOTALL)
+_PLACE = " - at `$"
 _MISSING = re.compile(r"Object missing required field `(?P<field>.*)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
 _LIMITS = {
@@ -161,8 +161,8 @@ class EventSchema:
 
     def _invalid(self, message: str) -> EventInvalid:
         """Return the error for what msgspec says: the field apart from the problem."""
-        found = _PLACE.fullmatch(message)
-        problem, place = (found["problem"], found["place"]) if found else (message, "")
+        problem, mark, place = message.rpartition(_PLACE)
+        problem, place = (problem, place.removeprefix(".")[:-1]) if mark else (message, "")
         for pattern, text in ((_MISSING, "is required"), (_UNKNOWN, self._unknown())):
             if (named := pattern.fullmatch(problem)) is not None:
                 field = named["field"]

@@ -34,10 +34,15 @@ class TextTemplate:
                 )
         if set(_FIELD.sub("", text)) & {"{", "}"}:
             raise InvalidInput(field, f"a brace of {text[:60]!r} has no counterpart")
+        self._parts = _FIELD.split(text)
+        """Texts and, between them, fields."""
 
     def render(self, value_of: Callable[[str], object]) -> str:
         """Return the text with the value of each field."""
-        return _FIELD.sub(lambda found: _shown(value_of(found[1])), self.text)
+        parts = self._parts.copy()
+        for place in range(1, len(parts), 2):
+            parts[place] = _shown(value_of(parts[place]))
+        return "".join(parts)
 
 
 def _shown(value: object) -> str:

@@ -372,7 +372,12 @@ def check_name(field: str, value: str) -> str:
 
 
 def check_scope(scope: str) -> str:
-    """Return the scope path, or raise ``InvalidInput``."""
+    """Return the scope path, interned, or raise ``InvalidInput``."""
+    return _shared_scope(scope) if type(scope) is str else _shared_scope.__wrapped__(scope)
+
+
+@lru_cache(maxsize=4096)
+def _shared_scope(scope: str) -> str:
     whole = type(scope) is str and len(scope) <= SCOPE_LIMIT and scope.isprintable()
     if not whole or not all(scope.split("/")):
         raise InvalidInput("scope", f"{_shown(scope)} is not a path such as 'library:42/book:7'")

@@ -343,6 +343,12 @@ _ALL = (
         "Free disk space; with a trace, report a bug.",
     ),
     _warning(
+        "journal.directory_mended",
+        "directory",
+        "Other users could write in a directory of the store; it has mode 0700 now.",
+        "Look who could write there before, and whether all files in it are yours.",
+    ),
+    _warning(
         "journal.forgetting_failed",
         "error",
         "Old finished jobs could not be deleted; it is retried.",
@@ -474,6 +480,29 @@ _ALL = (
         "route request_id error",
         "A bug in Holdfast: a request was answered with 500.",
         "Report it, with the trace.",
+    ),
+    _warning_summed(
+        "http.accept_failed",
+        "error",
+        "A connection could not be accepted: the process has no file descriptor left.",
+        "Raise the limit of open files (ulimit -n, LimitNOFILE), or find what keeps them open.",
+    ),
+    _info(
+        "http.certificate_loaded",
+        "file",
+        "The certificate of the metrics server has changed, and is used from now on.",
+    ),
+    _warning_summed(
+        "http.certificate_refused",
+        "error",
+        "The certificate of the metrics server has changed and cannot be used: the last one is.",
+        "Mend the files that metrics_cert_file and metrics_key_file name.",
+    ),
+    _warning_summed(
+        "http.token_refused",
+        "error",
+        "The token of the metrics server has changed and cannot be used: the last one is.",
+        "Mend the file that metrics_token_file names.",
     ),
     _error_summed(
         "engine.failed",

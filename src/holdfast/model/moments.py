@@ -30,7 +30,7 @@ def moment_us(field: str, text: str, now_us: int) -> int:
     if text.lower() == "now":
         return now_us
     if _AGE.fullmatch(text):
-        days = re.sub(r"(\d+(?:\.\d+)?)w", lambda weeks: f"{float(weeks[1]) * 7:f}d", text)
+        days = re.sub(r"(\d{1,9}(?:\.\d{1,9})?)w", lambda weeks: f"{float(weeks[1]) * 7:f}d", text)
         return max(0, now_us - round(seconds_of(field, days) * MICROSECONDS))
     if (seconds := _EPOCH_SECONDS.fullmatch(text)) is not None:
         found_us = int(seconds[1]) * MICROSECONDS + int((seconds[2] or "").ljust(6, "0"))

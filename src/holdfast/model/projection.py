@@ -144,3 +144,16 @@ def check_projection_name(name: str) -> str:
 def ended(state: ProjectionState, rebuild: Rebuild) -> ProjectionState:
     """Return the state after a rebuild has ended."""
     return replace(state, rebuild=None, past=(rebuild, *state.past)[:MAX_REBUILDS])
+
+
+def without_tables(state: ProjectionState) -> ProjectionState:
+    """Return the state as a dump has it, which has no read models.
+
+    Its live generation is incomplete until it is rebuilt; the others are dropped.
+    """
+    rebuild = state.rebuild
+    if rebuild is not None:
+        rebuild = replace(rebuild, phase=RebuildPhase.CANCELLING)
+    return replace(
+        state, incomplete=True, rebuild=rebuild, previous_until_us=min(state.previous_until_us, 1)
+    )

@@ -30,8 +30,11 @@ _MOST_SHOWN = 500
 _BEFORE_HOST = re.compile(r"://[^:]*:")
 _NO_PORT = re.compile(r"(://[^:/?#@\[]*):(?!\d{1,5}(?:\D|$)|\*\*\*@)[^/?#\s'\"]*")
 _PARAMETER = re.compile(
-    r"(?i)((?:passw(?:or)?d|pwd|secret|token|api_?key)[a-z_]{0,100}+=)(?!\*\*\*)[^&]*", re.DOTALL
+    r"(?i)((?:passw(?:or)?d|pwd|secret|token|api_?key)[a-z_]{0,100}+\s{0,100}+=)(?!\*\*\*)[^&]*",
+    re.DOTALL,
 )
+# In a value that should be a URL and is not: user:password@host, perhaps behind a broken scheme.
+_BARE_USER = re.compile(r"^(?![A-Za-z]:[\\/])(?:postgres(?:ql)?[:/]/?)?[^/\\@:]*:")
 
 _pattern = functools.cache(functools.partial(re.compile, flags=re.IGNORECASE))
 """Compiled when needed, so that plain commands start faster."""
@@ -70,9 +73,9 @@ def without_secrets(text: str) -> str:
 
 
 def masked(value: str) -> str:
-    """Return the value of a setting with ``***`` for every password, if it is a URL."""
+    """Return the value of a setting with ``***`` for every password, as in a URL."""
     if "://" not in value:
-        return value
+        return _PARAMETER.sub(rf"\1{HIDDEN}", _without_password(value, _BARE_USER))
     value = _without_password(value, _BEFORE_HOST)
     value = _NO_PORT.sub(rf"\1:{HIDDEN}", value)
     return _PARAMETER.sub(rf"\1{HIDDEN}", value)

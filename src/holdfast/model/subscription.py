@@ -6,7 +6,7 @@ import msgspec
 
 from .errors import InvalidInput
 from .event import Event
-from .job import MAX_ATTEMPTS, NAME_LIMIT, NewJob, Whole, check_name
+from .job import MAX_ATTEMPTS, NAME_LIMIT, Job, NewJob, Ties, Whole, check_name
 from .retry import DEFAULT_MAX_ATTEMPTS
 
 MAX_SUBSCRIPTIONS = 100
@@ -59,9 +59,36 @@ def job_of(event: Event, subscription: Subscription) -> NewJob:
         id=job_id(subscription.name, event.id),
         task=subscription.task,
         queue=subscription.queue,
-        payload=b'{"event_id":"%s"}' % event.id.encode(),
+        payload=_payload(event),
         tenant=event.tenant,
         scope=event.scope,
         key=event.key,
         max_attempts=subscription.max_attempts,
     )
+
+
+def admitted_job(
+    event: Event, subscription: Subscription, now_us: int, seq: int, created_at_us: int
+) -> Job:
+    """Return ``admit(job_of(event, subscription), …)``.
+
+    Everything in it was checked with the event and the subscription: it is not checked again.
+    """
+    return Job(
+        job_id(subscription.name, event.id),
+        event.tenant,
+        event.scope,
+        subscription.queue,
+        subscription.task,
+        _payload(event),
+        0,
+        subscription.max_attempts,
+        created_at_us,
+        now_us,
+        seq,
+        ties=Ties(event.key, seq),
+    )
+
+
+def _payload(event: Event) -> bytes:
+    return b'{"event_id":"%s"}' % event.id.encode()

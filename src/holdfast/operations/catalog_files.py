@@ -9,7 +9,8 @@ import msgspec
 from holdfast.model.catalog import Catalog
 from holdfast.model.catalog_document import types_of
 from holdfast.model.errors import InvalidInput
-from holdfast.settings.yaml_text import parse_bounded_yaml
+from holdfast.settings.files import read_text
+from holdfast.settings.yaml_text import parse_yaml
 
 DEFAULT_CATALOG = "./catalog.yaml"
 """Read when the setting ``catalog`` is not set and this file exists."""
@@ -80,16 +81,8 @@ def yaml_files(field: str, paths: str | None, default: str) -> list[Path]:
 def yaml_content(field: str, file: Path) -> object:
     """Return what a file says; raise ``InvalidInput`` if it cannot be read."""
     try:
-        with file.open("rb") as opened:
-            raw = opened.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(field, f"{file} cannot be read: {error}") from None
-    if len(raw) > MAX_FILE_BYTES:
-        problem = f"{file} has more than {MAX_FILE_BYTES:,} bytes: split it into several files"
-        raise InvalidInput(field, problem)
-    try:
-        return parse_bounded_yaml(raw.decode("utf-8-sig"))
-    except ValueError as error:
+        return parse_yaml(read_text(file, MAX_FILE_BYTES, ": split it into several files"))
+    except (OSError, ValueError) as error:
         raise InvalidInput(field, f"{file} cannot be read: {error}") from None
     except RecursionError:
         raise InvalidInput(field, f"{file} cannot be read: nested too deeply") from None

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.lifecycle import attempts_used
 from holdfast.model.projection import Rebuild
+from holdfast.model.read_model import Row
 
 from .views import date_of
 
@@ -170,6 +171,16 @@ class OutboxPage(msgspec.Struct, frozen=True):
 
     rows: list[OutboxRow]
     cursor: str = ""
+
+
+class RowsView(msgspec.Struct, frozen=True):
+    """Some rows of the table of a projection."""
+
+    columns: list[str]
+    rows: list[Row]
+    made: bool
+    """Whether a worker has made the table."""
+    incomplete: bool
 
 
 class Removal(msgspec.Struct, frozen=True):

@@ -31,8 +31,10 @@ from holdfast.model.projection import (
 from holdfast.model.search import MAX_PAGE, Filter
 from holdfast.model.subscription import Subscription
 from holdfast.projections.apply import ReadEvent
+from holdfast.projections.chronicle import CHRONICLE
 from holdfast.projections.declaration import Projection
 from holdfast.projections.rebuild import Rebuilder
+from holdfast.projections.rows import read_rows, row_query, value_of_text
 
 from .attribution import Author, entry_of
 from .projection_audit import find_missing_jobs
@@ -44,6 +46,7 @@ from .projection_views import (
     ProjectionView,
     RebuildView,
     Removal,
+    RowsView,
 )
 from .views import date_of
 
@@ -105,6 +108,38 @@ class ProjectionOperations:
             word: sum(getattr(counts, one.value) for one in states)
             for word, states in OUTBOX_STATES.items()
         }
+
+    async def rows(
+        self,
+        name: str,
+        where: Mapping[str, str],
+        *,
+        search: str = "",
+        order: str = "",
+        limit: int = 50,
+    ) -> RowsView:
+        """Return rows of a projection that is declared here; the values are as a person types them.
+
+        Raise ``UnknownProjection``, or ``InvalidInput`` naming the column.
+        """
+        projection = self._projections.get(name)
+        if projection is None:
+            raise UnknownProjection(name, self._projections)
+        if name == CHRONICLE:
+            raise InvalidInput(
+                "NAME", "ask it by `holdfast chronicle`, which hides what is sensitive"
+            )
+        table = projection.table
+        values = {column: value_of_text(table, column, text) for column, text in where.items()}
+        query = row_query(table, values, search=search, order=order, limit=limit)
+        found = await read_rows(self._engine, projection, query)
+        state = await self._state(name)
+        return RowsView(
+            columns=list(table.columns),
+            rows=found or [],
+            made=found is not None,
+            incomplete=state is not None and state.incomplete,
+        )
 
     async def missing_jobs(self, remember_seconds: float) -> MissingJobs:
         """Look for recent events that have neither a job nor its result.

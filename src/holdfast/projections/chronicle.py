@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 from holdfast.engines.read_models.contract import RowWriter
 from holdfast.model.read_model import ColumnType, ReadModel, Value
@@ -64,7 +65,6 @@ _COPIED = (
     "entity_id",
     "actor_type",
     "actor_id",
-    "actor_user_id",
     "actor_name",
 )
 _OPTIONAL = (
@@ -78,31 +78,46 @@ _OPTIONAL = (
     "ip",
     "supersedes",
 )
+_copied, _optional = attrgetter(*_COPIED), attrgetter(*_OPTIONAL)
+_BATCH = 500
+"""Each batch is two syncs: of the table, and of the log."""
+_NUL = rb"\u0000"
+"""A NUL character, as JSON has it."""
 
 
 def write_entries(events: Sequence[ProjectedEvent], rows: RowWriter) -> None:
     """Write the entry of each event."""
     for one in events:
         event = one.event
-        row = {name: getattr(event, name) for name in _COPIED}
-        row |= {name: getattr(event, name) or None for name in _OPTIONAL}
+        row: dict[str, Value] = dict(zip(_COPIED, _copied(event), strict=True))
         row |= {
+            name: value for name, value in zip(_OPTIONAL, _optional(event), strict=True) if value
+        }
+        row |= {
+            "actor_user_id": event.actor_user_id,
             "occurred_at": one.occurred_at,
             "created_at": one.created_at,
-            "text": _storable(one.text),
-            "payload": _storable(one.data),
-            "before": _storable(one.before),
-            "after": _storable(one.after),
-            "diff": _storable(one.diff),
+            "text": one.text.replace("\x00", "\ufffd"),
+            "payload": _body(event.payload, one.data),
+            "before": _body(event.before, one.before),
+            "after": _body(event.after, one.after),
+            "diff": _body(event.diff, one.diff),
         }
         rows.upsert(row)
 
 
+def _body(encoded: bytes | None, value: Value) -> Value:
+    """Return a decoded value as it can be stored: as it is, almost always."""
+    return value if encoded is None or _NUL not in encoded else _storable(value)
+
+
 def _storable(value: object) -> Value:
     """Return a value of JSON without NUL characters, which a database cannot hold as text."""
+    if value is None:
+        return None
     if isinstance(value, str):
         return value.replace("\x00", "\ufffd")
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # a dict is found much faster as such
         return {str(_storable(name)): _storable(one) for name, one in value.items()}
     if isinstance(value, Sequence):
         return [_storable(one) for one in value]
@@ -110,4 +125,4 @@ def _storable(value: object) -> Value:
     return found
 
 
-PROJECTION = Projection(name=CHRONICLE, table=ENTRIES, apply=write_entries)
+PROJECTION = Projection(name=CHRONICLE, table=ENTRIES, apply=write_entries, batch=_BATCH)

@@ -13,10 +13,10 @@ from holdfast.engines.read_models.contract import RowWriter
 from holdfast.model.errors import InvalidInput
 from holdfast.model.event import Event
 from holdfast.model.job import check_name
-from holdfast.model.projection import check_projection_name
+from holdfast.model.projection import ProjectionState, check_projection_name
 from holdfast.model.read_model import ReadModel, Value
 
-DEFAULT_BATCH = 200
+DEFAULT_BATCH = 500
 DEFAULT_LINGER_SECONDS = 0.05
 DEFAULT_LAG_SLO_SECONDS = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -28,14 +28,15 @@ OnFailure = Literal["hold", "skip"]
 class ProjectedEvent:
     """An event as a projection sees it: of the current version of its type, and decoded."""
 
-    __slots__ = ("data", "event", "text")
+    __slots__ = ("_write_text", "data", "event")
 
-    def __init__(self, event: Event, data: Mapping[str, object], text: str) -> None:
+    def __init__(
+        self, event: Event, data: Mapping[str, object], write_text: Callable[[Event], str]
+    ) -> None:
         self.event = event
         self.data = data
         """Its payload, of the current version."""
-        self.text = text
-        """What happened, for people."""
+        self._write_text = write_text
 
     def __getattr__(self, name: str) -> object:
         """Return what the event itself has: ``entity_id``, ``actor_id``, ``tenant`` …"""
@@ -50,6 +51,11 @@ class ProjectedEvent:
     def entity_id(self) -> str:
         """What it is about."""
         return self.event.entity_id
+
+    @property
+    def text(self) -> str:
+        """What happened, for people; it is written when it is asked for."""
+        return self._write_text(self.event)
 
     @property
     def before(self) -> Value:
@@ -126,6 +132,10 @@ class Projection:
         if version < self.version and self.previous is not None:
             return self.previous.of_version(version)
         return self
+
+    def table_of(self, state: ProjectionState, generation: int) -> ReadModel:
+        """Return the table of a generation: that of the version by which it is filled."""
+        return self.of_version(state.versions.get(generation, self.version)).table
 
 
 def _decoded(value: bytes | None) -> Value:

@@ -46,15 +46,18 @@ class Generations:
                     continue  # another process was faster
                 state = new
             for generation in state.generations:
-                await self._subscribe(projection, generation, _DECLARED)
+                # One that is being built is subscribed by its rebuild alone, which pauses it first:
+                # else its jobs run before the older events that it is filled with.
+                rebuild = state.rebuild
+                if generation == state.live or rebuild is None or generation != rebuild.generation:
+                    await self._subscribe(projection, generation, _DECLARED)
             return state
 
     async def ensure(self, projection: Projection) -> ProjectionState:
         """Make the subscriptions and the tables of a projection; return what is stored of it."""
         state = await self.subscribe(projection)
         for generation in state.generations:
-            version = state.versions.get(generation, projection.version)
-            table = projection.of_version(version).table
+            table = projection.table_of(state, generation)
             await self._engine.read_models.create(table, generation)
         await self.publish(projection)
         await self._engine.read_models.publish_outbox(projection.name)
@@ -68,7 +71,8 @@ class Generations:
             if published == state.live:
                 return
             published = state.live
-            await self._engine.read_models.publish(projection.table, published)
+            table = projection.table_of(state, published)
+            await self._engine.read_models.publish(table, published)
 
     async def ensure_all(self, projections: Iterable[Projection]) -> None:
         """Make the tables and subscriptions of all these projections."""

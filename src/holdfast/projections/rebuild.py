@@ -5,6 +5,7 @@ What is done is derived from what is stored, so a step that was interrupted is t
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 
 from msgspec.structs import replace
@@ -169,10 +170,11 @@ class Rebuilder:
             was_paused = await self._generations.is_paused(projection, rebuild.generation)
             after = replace(rebuild, phase=RebuildPhase.EMPTYING, was_paused=was_paused)
             return replace(state, incomplete=True, rebuild=after, versions=versions)
-        store, table = self._engine.read_models, projection.table
-        if state.live not in await store.generations(table):  # no worker has run yet
-            live = projection.of_version(state.versions.get(state.live, projection.version))
-            await store.create(live.table, state.live)
+        # As a worker does: it may not have run yet, or not with the columns that are new. One of
+        # another type stays as it is: the next generation has it.
+        with contextlib.suppress(InvalidInput):
+            live = projection.table_of(state, state.live)
+            await self._engine.read_models.create(live, state.live)
         began = await self._generations.open(projection, rebuild.generation, who, paused=True)
         if not await self._engine.fanout_settled(began.since_version):
             return state
@@ -263,7 +265,7 @@ class Rebuilder:
             problem = f"{rebuild.filled + rebuild.failed} of {rebuild.total} events were read"
             failed = replace(rebuild, phase=RebuildPhase.FAILED, error=problem)
             return replace(state, rebuild=failed)
-        live = await store.digest(table, state.live)
+        live = await store.digest(projection.table_of(state, state.live), state.live)
         done = replace(done, live_rows=live.rows, live_hash=live.hash)
         swapped = replace(
             state,

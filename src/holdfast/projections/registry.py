@@ -95,6 +95,6 @@ def event_reader(catalog: Catalog) -> ReadEvent:
         if now.version != event.version:
             catalog.value_of(now)  # what came of an older version may not fit the current one
         data: Mapping[str, object] = msgspec.json.decode(now.payload)
-        return ProjectedEvent(now, data, catalog.text_of(now))
+        return ProjectedEvent(now, data, catalog.text_of)
 
     return read

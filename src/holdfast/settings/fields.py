@@ -134,9 +134,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int | None = None
     """The memory limit of a task in a child process; None: no limit."""
     metrics_host: str = "127.0.0.1"
-    """The address of the metrics server."""
+    """The address of the metrics server: an address of this machine, or 0.0.0.0 or :: for all."""
     metrics_port: int | None = 9090
     """The port of the metrics server; 0: any free port, None or ``off``: no server."""
+    metrics_allowed_hosts: str | None = None
+    """The names under which the metrics server may be asked, separated by commas, beside addresses,
+    ``localhost`` and the name of this machine; ``.example.org``: all below it, ``*``: any."""
+    metrics_token_file: str | None = None
+    """A file with the token that ``/metrics`` needs (``Authorization: Bearer``); None: no token."""
+    metrics_cert_file: str | None = None
+    """The certificate of the metrics server, in PEM, with its chain; None: no TLS."""
+    metrics_key_file: str | None = None
+    """The key of the certificate, in PEM; None: it is in the file of the certificate."""
     log_level: LogLevel = "info"
     """The lowest level that is logged."""
     log_format: LogFormat = "auto"

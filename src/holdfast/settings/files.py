@@ -9,6 +9,9 @@ from holdfast.model.errors import InvalidInput
 
 from .yaml_text import parse_yaml
 
+MAX_FILE_BYTES = 64 * 1024
+"""The longest settings file."""
+
 
 def read_file(path: str) -> dict[str, object]:
     """Return the settings in a file, by name, or raise ``InvalidInput``."""
@@ -16,7 +19,7 @@ def read_file(path: str) -> dict[str, object]:
     if suffix not in _PARSERS:
         raise InvalidInput("config", f"{path} does not end in {', '.join(_PARSERS)}")
     try:
-        content = _PARSERS[suffix](Path(path).read_text("utf-8-sig"))
+        content = _PARSERS[suffix](read_text(Path(path), MAX_FILE_BYTES))
     except (OSError, ValueError) as error:
         raise InvalidInput("config", f"{path} cannot be read: {error}") from None
     except RecursionError:
@@ -26,6 +29,15 @@ def read_file(path: str) -> dict[str, object]:
     if not isinstance(content, dict):
         raise InvalidInput("config", f"{path} is not a list of settings such as worker_count: 8")
     return {str(name): value for name, value in content.items()}
+
+
+def read_text(file: Path, max_bytes: int, advice: str = "") -> str:
+    """Return the text of a file that has no more bytes; raise ``OSError`` or ``ValueError``."""
+    with file.open("rb") as opened:
+        raw = opened.read(max_bytes + 1)
+    if len(raw) > max_bytes:
+        raise ValueError(f"it has more than {max_bytes:,} bytes{advice}")
+    return raw.decode("utf-8-sig")
 
 
 def _parse_toml(text: str) -> object:

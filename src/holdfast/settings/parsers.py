@@ -147,19 +147,30 @@ def _server(field: str, value: object) -> str:
     return url
 
 
-def _host(field: str, value: object) -> str:
-    host = _name(field, value)
+def _host_names(field: str, value: object) -> str:
+    names = [name.strip() for name in _name(field, value).split(",")]
+    for name in names:
+        plain = name.removeprefix(".").replace("-", "").replace("_", "").replace(".", "")
+        if name != "*" and not (plain.isascii() and plain.isalnum()):
+            raise InvalidInput(field, f"{name!r} is not a name such as metrics.example.org")
+    return ",".join(names)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches this address."""
     if host in _LOCAL_HOSTS:
-        return host
+        return True
     import ipaddress  # noqa: PLC0415 - rarely needed
 
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _host(field: str, value: object) -> str:
+    host = _name(field, value)
     try:
-        near = ipaddress.ip_address(host).is_loopback
+        is_loopback(host)
     except ValueError:
         raise InvalidInput(field, f"{host!r} is neither an IP address nor localhost") from None
-    if not near:
-        problem = "is reachable from other machines: use 127.0.0.1 or ::1"
-        raise InvalidInput(field, f"{host!r} {problem}")
     return host
 
 
@@ -265,6 +276,10 @@ PARSERS: Mapping[str, Parser] = {
     "memory_limit_bytes": _or_none(_size(1024 * 1024)),
     "metrics_host": _host,
     "metrics_port": _or_none(whole(0, 65_535)),
+    "metrics_allowed_hosts": _or_none(_host_names, ()),
+    "metrics_token_file": _or_none(file_path, ()),
+    "metrics_cert_file": _or_none(file_path, ()),
+    "metrics_key_file": _or_none(file_path, ()),
     "log_level": _word(get_args(LogLevel)),
     "log_format": _word(get_args(LogFormat)),
     "flags": _flags,

@@ -49,6 +49,10 @@ DATABASE_URL: Mapping[str, str] = MappingProxyType({"DATABASE_URL": "store"})
 
 _STORE_FIELDS = frozenset({"store", "wal_path"})
 """The settings that name the store."""
+MAX_VALUE_LENGTH = 32 * 1024
+"""The longest value that a variable of the environment or a flag may have."""
+_MAX_HINTS = 20
+"""For how many unknown names of a source the nearest one is looked for: that takes a while."""
 _MAX_QUOTED = 1_000
 """The longest problem that may quote its value."""
 _NAMES: Mapping[str, str] = {**{field: field for field in Settings.__struct_fields__}, **ALIASES}
@@ -60,7 +64,7 @@ _VARIABLES: Mapping[str, str] = {
 _OTHER_VARIABLES = re.compile(
     # Those of our tests and tools, and those that Kubernetes makes for a service of this name.
     r"HOLDFAST_(DEBUG|WRITE_GOLDEN|(TEST|BENCH)_\w+|"
-    r"(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?))"
+    r"(\w{1,200}_)?(SERVICE_HOST|SERVICE_PORT(_\w{1,100})?|PORT(_\d{1,5}_\w{1,100})?))"
 )
 
 
@@ -135,7 +139,7 @@ def read(
     if path is None and Path(DEFAULT_FILE).is_file():
         path = DEFAULT_FILE
     by_source = _by_source(path, environ, flags, application, problems)
-    warnings += _other_store(by_source)
+    warnings += _other_store(by_source) + _passwords_in_flags(by_source[-1])
     given = {field: item for one in by_source for field, item in one.items()}
     origins = dict.fromkeys(Settings.__struct_fields__, "default")
     origins |= {field: item.origin for field, item in given.items()}
@@ -254,14 +258,19 @@ def _by_field(
     for name, value in named.items():
         field = names.get(name)
         if field is None:
-            problem = f"not a setting{_nearest(name, names)} ({origin(name)})"
-            problems.append(InvalidInput(name, problem))
+            hint = _nearest(name, names) if len(problems) < _MAX_HINTS else ""
+            shown_name = name if len(name) <= _MAX_QUOTED else f"{name[:_MAX_QUOTED]}…"
+            problems.append(InvalidInput(shown_name, f"not a setting{hint} ({origin(shown_name)})"))
         elif field in found:
             problem = f"the same setting as {named_as[field]}: give one of the two ({origin(name)})"
             problems.append(InvalidInput(name, problem))
         else:
             found[field] = _SourcedValue(value, origin(name), source)
             named_as[field] = name
+            if isinstance(value, str) and len(value) > MAX_VALUE_LENGTH:
+                del found[field]
+                problem = f"it has more than {MAX_VALUE_LENGTH:,} characters ({origin(name)})"
+                problems.append(InvalidInput(name, problem))
     return found
 
 
@@ -283,7 +292,8 @@ def _misspelt(environ: Mapping[str, str]) -> tuple[str, ...]:
         if name.startswith("OUTBOX_") and (hint := _nearest(name, OLD_ENVIRONMENT, 0.9)):
             found.append(f"{name} is not a setting{hint}")
         elif name.startswith("HOLDFAST_") and not _OTHER_VARIABLES.fullmatch(name):
-            found.append(f"{name} is not a setting{_nearest(name, _VARIABLES, 0.8)}")
+            hint = _nearest(name, _VARIABLES, 0.8) if len(found) < _MAX_HINTS else ""
+            found.append(f"{name[:_MAX_QUOTED]} is not a setting{hint}")
     return tuple(found)
 
 
@@ -316,6 +326,16 @@ def _other_store(by_source: Sequence[Mapping[str, _SourcedValue]]) -> tuple[str,
                 "processes enqueue there"
             )
     return tuple(warnings)
+
+
+def _passwords_in_flags(flags: Mapping[str, _SourcedValue]) -> tuple[str, ...]:
+    """Return a warning for each flag with a password: every user of the machine can read it."""
+    return tuple(
+        f"{field}: every user of this machine can read the password in {item.origin} (ps): name it "
+        f"in HOLDFAST_{field.upper()}, in a settings file, or in ~/.pgpass"
+        for field, item in flags.items()
+        if has_secret(item.value)
+    )
 
 
 def _names_store(field: str, item: _SourcedValue, store: object) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from types import MappingProxyType
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.redaction import masked, shown
+from holdfast.model.redaction import has_secret, masked, shown
 
 MEMORY_STORE = "memory:"
 DEFAULT_PATHS: Mapping[str, str] = MappingProxyType(
@@ -17,6 +17,11 @@ DEFAULT_PATHS: Mapping[str, str] = MappingProxyType(
 )
 # Two letters or more: one is a drive of Windows.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_LIKE_CONNECTION = re.compile(
+    # Key=value of libpq, or a scheme with too few slashes. A directory may begin with ./
+    r"(?i)(?:^|\s)(?:host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*="
+    r"|^postgres(?:ql)?(?::|//)"
+)
 _POSTGRESQL = re.compile(r"(?i:postgres(?:ql)?(?:\+[a-z0-9_]+)?)://(.*)", re.DOTALL)
 
 
@@ -26,6 +31,9 @@ def store(field: str, value: object) -> str:
         raise InvalidInput(field, f"{shown(value)} is neither a directory nor {MEMORY_STORE}")
     if found := _POSTGRESQL.fullmatch(value.strip()):
         return f"postgresql://{_checked_url(field, value, found[1])}"
+    if "://" not in value and (has_secret(value) or _LIKE_CONNECTION.search(value)):
+        problem = "is no directory, nor a URL: write postgresql://user@host/database"
+        raise InvalidInput(field, f"{shown(value)} {problem}")
     if value != MEMORY_STORE and (_SCHEME.match(value) or "://" in value):
         problem = f"neither a directory nor {MEMORY_STORE}, nor postgresql://user@host/database"
         raise InvalidInput(field, f"{shown(value)} is {problem}")

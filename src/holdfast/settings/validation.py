@@ -9,7 +9,7 @@ from holdfast.model.durations import format_seconds
 from holdfast.model.errors import InvalidInput
 from holdfast.model.redaction import masked
 
-from .parsers import queue_slots
+from .parsers import is_loopback, queue_slots
 
 if TYPE_CHECKING:
     from .fields import Settings
@@ -24,6 +24,13 @@ _NO_LONGER_THAN = (
     ("task_timeout_seconds", "max_processing_seconds", "no task could reach its timeout"),
 )
 """A setting, the one that it must not exceed, and the consequence."""
+_OF_METRICS = (
+    "metrics_host",
+    "metrics_allowed_hosts",
+    "metrics_token_file",
+    "metrics_cert_file",
+    "metrics_key_file",
+)
 _TIMEOUT_SHARE_OF_CAP = 0.9
 
 
@@ -51,10 +58,29 @@ def doubtful(settings: Settings) -> Iterator[str]:
                 f"worker_count: {settings.worker_count} has no effect: every queue of "
                 f"{masked(settings.queues)} has slots of its own"
             )
-    if settings.metrics_port is None and settings.metrics_host != _default(
-        settings, "metrics_host"
-    ):
-        yield f"metrics_host: {settings.metrics_host} has no effect: metrics_port is off"
+    for field in _OF_METRICS:
+        value = getattr(settings, field)
+        if settings.metrics_port is None and value != _default(settings, field):
+            yield f"{field}: {value} has no effect: metrics_port is off"
+    if settings.metrics_key_file is not None and settings.metrics_cert_file is None:
+        yield "metrics_key_file: it has no effect without metrics_cert_file"
+    if settings.metrics_port is not None and not is_loopback(settings.metrics_host):
+        yield from _exposed(settings)
+
+
+def _exposed(settings: Settings) -> Iterator[str]:
+    """Return a warning if anybody on the network can read the metrics, or the token for them."""
+    host = settings.metrics_host
+    if settings.metrics_token_file is None:
+        yield (
+            f"metrics_host: {host} is reachable from other machines, and /metrics needs no token "
+            "there: set metrics_token_file, or limit who reaches the port"
+        )
+    elif settings.metrics_cert_file is None:
+        yield (
+            f"metrics_host: {host} is reachable from other machines, and the token for /metrics "
+            "is sent unencrypted: set metrics_cert_file"
+        )
 
 
 def within_cap(settings: Settings) -> float:

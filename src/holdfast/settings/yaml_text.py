@@ -1,25 +1,34 @@
-"""YAML as text: parsed safely, without duplicate keys, and where wanted within limits."""
+"""YAML as text: parsed safely, within limits, without duplicate keys and aliases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import yaml
 
 MAX_DEPTH = 20
+MAX_NODES = 50_000
+"""The most keys and values of a file."""
+MAX_NUMBER_LENGTH = 100
+"""The longest scalar that may be anything but text: numbers of base 60 take quadratic time."""
 
 
 def parse_yaml(text: str) -> object:
-    """Return the content; raise ``ValueError`` saying what is wrong, and in which line."""
+    """Return the content; raise ``ValueError`` saying what is wrong, and in which line.
+
+    Aliases and deep nesting are refused: a few lines of them can stand for gigabytes. So are more
+    than ``MAX_NODES`` keys and values: each takes some 50 microseconds.
+    """
     import yaml  # noqa: PLC0415 - most commands need none
 
     try:
-        root = yaml.compose(text, yaml.SafeLoader)
-        if root is not None and (twice := next(_duplicate_keys(root), None)):
-            raise ValueError(f"{twice} is given twice")  # PyYAML would keep the last
-        return yaml.safe_load(text)
+        loader = _loader()(text)
+        try:
+            return loader.get_single_data()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         # Not the quoted lines: they may contain a password.
         mark = error.problem_mark
@@ -29,38 +38,49 @@ def parse_yaml(text: str) -> object:
         raise ValueError(str(error)) from None
 
 
-def parse_bounded_yaml(text: str) -> object:
-    """Do what ``parse_yaml`` does, and refuse aliases and deep nesting: a few lines of them can
-    stand for gigabytes."""
-    import yaml  # noqa: PLC0415 - most commands need none
+@functools.cache
+def _loader() -> type[yaml.SafeLoader]:
+    """Return the class of the loader, made on first use: most commands need none."""
+    import yaml  # noqa: PLC0415 - see above
 
-    depth = 0
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
+    class BoundedLoader(yaml.SafeLoader):
+        """Checks every node before the next one is read."""
+
+        depth = 0
+        nodes = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             line = event.start_mark.line + 1
             if isinstance(event, yaml.AliasEvent):
                 problem = f"line {line}: aliases (*name) are not allowed: write it out"
                 raise ValueError(problem)  # noqa: TRY004 - of the text
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > MAX_DEPTH:
+            if self.depth > MAX_DEPTH:
                 raise ValueError(f"line {line}: nested more than {MAX_DEPTH} levels deep")
-    except yaml.YAMLError:
-        pass  # said below, with its place
-    return parse_yaml(text)
+            self.nodes += 1
+            if self.nodes > MAX_NODES:
+                raise ValueError(f"line {line}: more than {MAX_NODES:,} keys and values")
+            self.depth += 1
+            node = super().compose_node(parent, index)
+            self.depth -= 1
+            if isinstance(node, yaml.MappingNode):
+                _check_keys(node)
+            elif (
+                isinstance(node, yaml.ScalarNode)
+                and node.tag != yaml.resolver.BaseResolver.DEFAULT_SCALAR_TAG
+                and len(node.value) > MAX_NUMBER_LENGTH
+            ):
+                problem = f"line {line}: more than {MAX_NUMBER_LENGTH} characters: put it in quotes"
+                raise ValueError(problem)
+            return node
+
+    return BoundedLoader
 
 
-def _duplicate_keys(node: yaml.Node) -> Iterator[str]:
-    """Return the keys that occur more than once in a mapping or a nested one."""
-    import yaml  # noqa: PLC0415 - see above
-
-    if not isinstance(node, yaml.MappingNode):
-        return
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Raise ``ValueError`` for a key that occurs twice: PyYAML would keep the last."""
     seen: set[str] = set()
-    for key, value in node.value:
+    for key, _value in node.value:
         if isinstance(key.value, str) and key.value in seen:
-            yield key.value
+            raise ValueError(f"{key.value} is given twice")
         seen.add(str(key.value))
-        yield from _duplicate_keys(value)

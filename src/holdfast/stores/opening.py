@@ -52,8 +52,8 @@ async def own_journal(
     from holdfast.engines.journal.options import DamagedHistory, JournalOptions
     from holdfast.engines.journal.wal.group_commit import SyncMode
 
-    refuse_moved(settings)
     disk = open_disk(settings)
+    refuse_moved(settings)
     options = JournalOptions(
         remember_seconds=settings.remember_seconds,
         max_history_bytes=settings.max_history_bytes,
@@ -86,9 +86,10 @@ async def open_readonly(settings: Settings) -> ReadonlyJournalEngine:
     """Read the directory without owning it."""
     from holdfast.engines.journal.readonly_engine import open_readonly
 
+    disk = open_disk(settings)
     refuse_moved(settings)
     try:
-        return await open_readonly(open_disk(settings), _engine_options(settings))
+        return await open_readonly(disk, _engine_options(settings))
     except OSError as error:
         raise StorageError(f"{settings.store_shown} cannot be read: {error}") from error
 
@@ -100,6 +101,7 @@ async def open_client(settings: Settings) -> ClientEngine:
 
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
+    open_disk(settings)
     refuse_moved(settings)
     return ClientEngine(
         socket_path(settings.directory),
@@ -109,22 +111,27 @@ async def open_client(settings: Settings) -> ClientEngine:
 
 
 def open_disk(settings: Settings) -> LocalDisk:
-    """Return the disk of a store that is a directory."""
+    """Return the disk of a store that is a directory; raise ``StoreNotOurs`` if it is another's."""
     from holdfast.engines.journal.wal.disk import LocalDisk
 
     if settings.directory is None:
         raise InvalidInput(
             "store", f"{settings.store_shown!r} is not a directory that can be owned"
         )
-    return LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    disk = LocalDisk(settings.directory, snapshots=settings.snapshot_directory)
+    try:
+        disk.claim()
+    except OSError as error:
+        raise StorageError(f"{settings.store_shown} cannot be looked at: {error}") from error
+    return disk
 
 
-async def connect_postgres(settings: Settings) -> PostgresEngine:
-    """Connect to the server that keeps the store."""
+async def connect_postgres(settings: Settings, *, reading: bool = False) -> PostgresEngine:
+    """Connect to the server that keeps the store; ``reading``: without rights to change it."""
     options = postgres_options(settings)
     from holdfast.engines.postgres.engine import PostgresEngine
 
-    return await PostgresEngine.open(settings.store, options=options)
+    return await PostgresEngine.open(settings.store, options=options, reading=reading)
 
 
 def postgres_options(settings: Settings) -> PostgresOptions:

@@ -66,7 +66,7 @@ def _make_room(target: Path) -> Path:
         disk.unlock()
         shutil.rmtree(unfinished)
     unfinished.mkdir(mode=0o700)
-    (unfinished / _OURS).touch()
+    (unfinished / _OURS).touch(0o600)
     return unfinished
 
 

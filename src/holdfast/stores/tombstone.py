@@ -11,6 +11,7 @@ import msgspec
 from holdfast.model.errors import StorageError, StoreMoved
 from holdfast.settings import Settings
 
+_REPLACE = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_NOFOLLOW", 0)
 TOMBSTONE = "MOVED"
 """The name of the file. Who wants to use the old directory nevertheless removes it."""
 
@@ -30,7 +31,7 @@ def leave_tombstone(source: Settings, target: Settings) -> None:
     file = Path(source.directory) / TOMBSTONE
     content = msgspec.json.encode(Tombstone(place, datetime.now(UTC)))
     try:
-        fd = os.open(file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
+        fd = os.open(file, _REPLACE, 0o600)
         with os.fdopen(fd, "wb") as out:
             out.write(content + b"\n")
             out.flush()

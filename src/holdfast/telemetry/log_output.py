@@ -7,8 +7,10 @@ that looks like a secret is hidden here once more.
 from __future__ import annotations
 
 import logging
+import reprlib
 import sys
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 import msgspec
@@ -24,6 +26,7 @@ from holdfast.engines.structured_log import (
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.log_events import EVENTS, SUM_AFTER, SUM_SECONDS
 from holdfast.model.redaction import HIDDEN, names_a_secret, without_secrets
+from holdfast.model.visible_text import visible, visible_lines
 from holdfast.settings.parsers import LogFormat, LogLevel
 
 if TYPE_CHECKING:
@@ -31,9 +34,14 @@ if TYPE_CHECKING:
 
 log = StructuredLog("holdfast.log")
 
+MAX_RECORD_CHARACTERS = 64 * 1024
+"""The most text of one record; what is beyond is cut before anything else looks at it."""
 _MAX_KINDS = 1_000
 _MAX_DEPTH = 6
-_INTERNAL = ("holdfast", "asyncio", "uvicorn")
+_MAX_MEMBERS = 1_000
+"""The most members of a list or a mapping that are logged."""
+_CUT = "… (cut)"
+_INTERNAL = ("holdfast", "asyncio")
 """Loggers whose exceptions may come from a task: logged without their text."""
 _TASKS = "holdfast.task"
 _DRIVER = "psycopg"
@@ -221,14 +229,15 @@ def _formatter(*, as_json: bool, colors: bool) -> logging.Formatter:
         _redacted,
     ]
     renderer: Processor = (
-        structlog.processors.JSONRenderer()
+        structlog.processors.JSONRenderer()  # in ASCII, with escapes
         if as_json
         else structlog.dev.ConsoleRenderer(colors=colors)
     )
     shape = _for_json if as_json else _for_people
     remove = structlog.stdlib.ProcessorFormatter.remove_processors_meta
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared, processors=[shape, remove, renderer]
+        foreign_pre_chain=shared,
+        processors=[shape, remove, renderer],
     )
 
 
@@ -248,23 +257,57 @@ def _named(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict
 
 
 def _redacted(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Hide what looks like a secret."""
+    """Hide what looks like a secret, and cut what is too long."""
+    room = _Room()
+    kept: EventDict = {name: value for name, value in fields.items() if name.startswith("_")}
     for name, value in fields.items():
-        if not name.startswith("_"):
-            fields[name] = _hidden(name, value, 0)
-    return fields
+        if name not in kept:
+            kept[room.cut(name)] = _hidden(name, value, 0, room)
+    return kept
 
 
-def _hidden(name: str, value: object, depth: int) -> object:
-    if names_a_secret(name):
+class _Room:
+    """How much more text a record takes."""
+
+    def __init__(self) -> None:
+        self._left = MAX_RECORD_CHARACTERS
+
+    def cut(self, text: str) -> str:
+        """Return as much of the text as there is room for."""
+        found = text if len(text) <= self._left else text[: self._left] + _CUT
+        self._left = max(0, self._left - len(text))
+        return found
+
+
+def _hidden(name: str, value: object, depth: int, room: _Room) -> object:
+    if names_a_secret(name[:_MAX_MEMBERS]):
         return HIDDEN
     if isinstance(value, str):
-        return without_secrets(value)
+        return without_secrets(room.cut(value))
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
-        return {key: _hidden(str(key), inner, depth + 1) for key, inner in value.items()}
+        return {
+            room.cut(str(key)): _hidden(str(key), inner, depth + 1, room)
+            for key, inner in islice(value.items(), _MAX_MEMBERS)
+        }
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
-        return [_hidden("", inner, depth + 1) for inner in value]
-    return value if isinstance(value, int | float | None) else without_secrets(repr(value))
+        return [_hidden("", inner, depth + 1, room) for inner in value[:_MAX_MEMBERS]]
+    if isinstance(value, bool | float | None):
+        return value
+    return value if _is_short(value) else without_secrets(room.cut(_repr(value)))
+
+
+def _is_short(value: object) -> bool:
+    return isinstance(value, int) and abs(value) < 1 << 64
+
+
+def _repr(value: object) -> str:
+    """Return Python code for a value, of which a part is left out if it is deep or long."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxother, short.maxstring, short.maxlong = 3, 10_000, 1_000, 100
+    try:
+        return short.repr(value)
+    except Exception as error:  # noqa: BLE001 - of the application's own object
+        return f"<{type(value).__name__}: {type(error).__name__} in repr>"
 
 
 def _for_json(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
@@ -274,10 +317,26 @@ def _for_json(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventD
 
 
 def _for_people(_logger: WrappedLogger, _method: str, fields: EventDict) -> EventDict:
-    """Print a trace below its line."""
+    """Print a trace below its line; nothing in a record can control the terminal."""
     if "trace" in fields:
         fields["exception"] = fields.pop("trace")
-    return fields
+    return {
+        visible(name): _shown(value, lines=name in _SEVERAL_LINES)
+        if not name.startswith("_")
+        else value
+        for name, value in fields.items()
+    }
+
+
+_SEVERAL_LINES = ("exception", "stack")
+
+
+def _shown(value: object, *, lines: bool = False) -> object:
+    if isinstance(value, str):
+        return visible_lines(value) if lines else visible(value)
+    if isinstance(value, int | float | None):
+        return value
+    return visible(str(value))
 
 
 def _text(value: object) -> str | None:

@@ -11,9 +11,10 @@ import contextlib
 import enum
 import errno
 import itertools
+import os
 import random
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 
 from holdfast.model.errors import DirectoryInUse
@@ -29,10 +30,25 @@ class Fault(enum.StrEnum):
 
     EIO = "eio"
     ENOSPC = "enospc"
+    EMFILE = "emfile"
+    """This process has too many files open."""
+    ENFILE = "enfile"
+    """The system has too many files open."""
+    EACCES = "eacces"
+    """This user may not do it."""
     SHORT = "short"
     """A write is only partly done."""
     KILL = "kill"
     """The process ends before the call; every later call fails too."""
+
+
+_NUMBERS = {
+    Fault.EIO: errno.EIO,
+    Fault.ENOSPC: errno.ENOSPC,
+    Fault.EMFILE: errno.EMFILE,
+    Fault.ENFILE: errno.ENFILE,
+    Fault.EACCES: errno.EACCES,
+}
 
 
 class SimKilled(OSError):
@@ -65,16 +81,23 @@ class SimDisk:
         self,
         *,
         faults: dict[int, Fault] | None = None,
+        open_faults: Mapping[int, Fault] | None = None,
         capacity_bytes: int | None = None,
         ignore_syncs: bool = False,
     ) -> None:
-        """Create a disk with faults by call number, a capacity, and syncs that may do nothing."""
+        """Create a disk with faults by call number, a capacity, and syncs that may do nothing.
+
+        ``open_faults`` are by the number among the calls that open or create something.
+        """
         self.root = "simdisk"
         self.snapshots = "simdisk/snapshots"
         self.calls = 0
         self.call_names: list[str] = []
         self.killed = False
         self.faults = dict(faults or {})
+        self.opens = 0
+        self.open_names: list[str] = []
+        self.open_faults: Mapping[int, Fault] = open_faults or {}
         self.capacity_bytes = capacity_bytes
         self.ignore_syncs = ignore_syncs
         self._names: dict[str, _File] = {}
@@ -83,8 +106,8 @@ class SimDisk:
         self._open: dict[int, _File] = {}
         self._next_fd = 3
         self._locked = False
-        self._database = SimDatabase(self.root, self._call)
-        self._events = SimDatabase(self.root, self._call, EVENTS)
+        self._database = SimDatabase(self.root, self._call, self._opening)
+        self._events = SimDatabase(self.root, self._call, self._opening, EVENTS)
 
     # --- the calls ---------------------------------------------------------------------------
 
@@ -100,10 +123,12 @@ class SimDisk:
 
     def names(self, place: str) -> list[str]:
         """Return the names in this place, sorted."""
+        self._opening(f"names {place}")
         return sorted(name for name in self._names if name.startswith(place + "/"))
 
     def create(self, name: str) -> int:
         """Create an empty file, replacing an existing one, and open it."""
+        self._opening(f"create {name}")
         self._call(f"create {name}")
         file = _File()
         self._names[name] = file
@@ -113,6 +138,7 @@ class SimDisk:
     def open(self, name: str) -> int:
         """Open an existing file."""
         self._check_alive()
+        self._opening(f"open {name}")
         if name not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return self._fd(self._names[name])
@@ -275,6 +301,15 @@ class SimDisk:
         self._open[self._next_fd] = file
         return self._next_fd
 
+    def _opening(self, name: str) -> None:
+        """Count a call that needs a new file of the system, and let it fail if it is to."""
+        self.opens += 1
+        self.open_names.append(name)
+        fault = self.open_faults.get(self.opens)
+        if fault is not None:
+            number = _NUMBERS[fault]
+            raise OSError(number, os.strerror(number), name)
+
     def _check_alive(self) -> None:
         if self.killed:
             raise SimKilled("the process was killed")
@@ -287,10 +322,8 @@ class SimDisk:
         if fault is Fault.KILL:
             self.killed = True
             self._check_alive()
-        elif fault is Fault.EIO:
-            raise OSError(errno.EIO, "simulated input/output error")
-        elif fault is Fault.ENOSPC:
-            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        elif fault in _NUMBERS:
+            raise OSError(_NUMBERS[fault], f"simulated: {os.strerror(_NUMBERS[fault])}")
         return fault
 
 
@@ -300,13 +333,20 @@ class SimDatabase:
     Each commit makes one disk call before and one after it, where faults can happen.
     """
 
-    def __init__(self, root: str, call: Callable[[str], object], name: str = DATABASE) -> None:
+    def __init__(
+        self,
+        root: str,
+        call: Callable[[str], object],
+        opening: Callable[[str], None],
+        name: str = DATABASE,
+    ) -> None:
         self.images: dict[str, bytes] = {}
         """Committed database images by name."""
         self.file = f"{root}/{name}"
         self._name = name
         self._root = root
         self._call = call
+        self._opening = opening
         self._address = ""
         self._first_connection: sqlite3.Connection | None = None
 
@@ -320,6 +360,7 @@ class SimDatabase:
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection to the database, which is in memory."""
+        self._opening(f"connect {self._name}")
         if self._first_connection is None:
             self._address = f"file:holdfast-sim-{next(_DATABASE_NUMBERS)}?mode=memory&cache=shared"
             self._first_connection = self._open()

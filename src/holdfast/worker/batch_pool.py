@@ -64,7 +64,7 @@ class BatchPool(SlotPool):
         )
         self._task = task
         self._batch_size = task.batch
-        """Smaller than the task says after a time-out."""
+        """Smaller than the task says after a time-out, or a job that was lost."""
         self._forming: list[Job] = []
         self._forming_sent = 0.0
         self._linger: asyncio.TimerHandle | None = None
@@ -104,6 +104,13 @@ class BatchPool(SlotPool):
 
     def _accept(self, jobs: Sequence[Job], sent: float) -> None:
         """Put the jobs into the batch that is being formed; one that must be alone is alone."""
+        lost = next((job for job in jobs if job.losses), None)
+        if lost is not None:
+            # It may be what ends its workers, and another crash must cost no other job a loss.
+            self._buffer.add(release(job) for job in jobs if job is not lost)
+            self._close_batch()
+            self._batch_size = 1
+            jobs = [lost]
         together: list[Job] = []
         for job in jobs:
             self.running[_name(job)] = self._attempt(job, sent)

@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Sequence
 
+from holdfast.engines.argument_checks import CheckedNames, check_names
 from holdfast.engines.contract import Engine
 from holdfast.model.errors import InvalidInput
 from holdfast.model.fleet import MAX_SLOTS, ProcessSlots, RunningAttempt
@@ -39,6 +40,10 @@ class Worker:
         self._registry = registry
         self._options = options
         self._seen_queues: dict[str, float] = {}
+        self._known: CheckedNames | None = None
+        """The queues to claim from; None: they are to be listed anew."""
+        self._known_of_tasks: list[str] = []
+        self._served: dict[tuple[str, ...], CheckedNames] = {}
         self._look_again_at = -math.inf
         self._look_seconds = 0.0
         self._draining = False
@@ -227,7 +232,7 @@ class Worker:
         loop = asyncio.get_running_loop()
         if (now := loop.time()) < self._look_again_at:
             return
-        before = self._look_seconds
+        before, queues = self._look_seconds, self._seen_queues.keys() | ()
         self._seen_queues |= dict.fromkeys(await self._engine.queues(), now)
         # Where dead rows cannot be vacuumed a look is slow, and must stay a small part of the
         # work. One slow look may be chance: take the faster of the last two.
@@ -236,6 +241,8 @@ class Worker:
         for queue, seen_at in list(self._seen_queues.items()):
             if seen_at < now - _FORGET_SECONDS:
                 del self._seen_queues[queue]
+        if self._seen_queues.keys() != queues:
+            self._known = None
 
     async def stop(self, drain_seconds: float) -> None:
         """Stop claiming, wait for running attempts, release the rest without charging them."""
@@ -263,15 +270,19 @@ class Worker:
 
     def _serving(self, queues: Sequence[str]) -> Sequence[str]:
         """Return these queues, and those of their dependencies that no other slots are for."""
-        named = self.queues or ()
-        return [
-            *queues,
-            *(
-                queue
-                for queue in self._known_queues()
-                if queue not in named and base_queue(queue) in queues
-            ),
-        ]
+        named, known, wanted = self.queues or (), self._known_queues(), tuple(queues)
+        if wanted not in self._served:
+            others = [
+                queue for queue in known if queue not in named and base_queue(queue) in wanted
+            ]
+            self._served[wanted] = check_names("queues", [*wanted, *others])
+        return self._served[wanted]
 
-    def _known_queues(self) -> list[str]:
-        return list(dict.fromkeys([*self._registry.queues, *self._seen_queues]))
+    def _known_queues(self) -> Sequence[str]:
+        """Return the queues of the tasks and those that were seen, checked once for all claims."""
+        of_tasks = self._registry.queues
+        if self._known is None or of_tasks != self._known_of_tasks:
+            self._known = check_names("queues", [*of_tasks, *self._seen_queues])
+            self._known_of_tasks = of_tasks
+            self._served.clear()
+        return self._known

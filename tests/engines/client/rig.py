@@ -10,16 +10,20 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from holdfast.daemon.rpc.app import HttpResponse, Route, RpcApp
+from holdfast.daemon.rpc.app import Route, RpcApp
 from holdfast.daemon.rpc.dispatch import Disconnected
-from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import EngineOptions
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.protocol import messages
+from holdfast.http.exchange import HttpResponse
+from holdfast.http.limits import local_limits
+from holdfast.http.listeners import bind_socket
+from holdfast.http.server import serving
 from holdfast.model.job import NewJob
 from holdfast.testing import SimDisk, VirtualClock
+from holdfast.testing.conformance.fixture import settle_down
 
 
 @contextlib.contextmanager
@@ -27,6 +31,9 @@ def short_directory() -> Iterator[Path]:
     """A directory with a path short enough for a socket address."""
     with tempfile.TemporaryDirectory(prefix="hf") as directory:
         yield Path(directory)
+
+
+LIMITS = local_limits(messages.MAX_BODY_BYTES, max_connections=1_000)
 
 
 class CountingApp(RpcApp):
@@ -59,7 +66,7 @@ class Owner:
         self.app = CountingApp(self.engine, routes)
         self._open.push_async_callback(self.engine.close)
         sockets = [bind_socket(self.path)]
-        await self._open.enter_async_context(serving(self.app, sockets=sockets))
+        await self._open.enter_async_context(serving(self.app, sockets=sockets, limits=LIMITS))
 
     async def stop(self) -> None:
         await self._open.aclose()
@@ -95,6 +102,7 @@ class Wire:
             yield self
         finally:
             server.close()
+            await settle_down()  # connections that came just now have their task
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -71,7 +71,7 @@ def test_calls_that_come_before_there_is_a_connection_go_out_together():
 
 
 def test_one_request_takes_only_so_much(monkeypatch):
-    monkeypatch.setattr(channel, "MAX_BATCH_CALLS", 10)
+    monkeypatch.setattr(messages, "MAX_CALLS", 10)
     monkeypatch.setattr(channel, "MAX_BATCH_BYTES", 5_000)
 
     async def scenario(rig: Rig) -> None:
@@ -391,3 +391,13 @@ def test_a_path_that_no_socket_can_have_is_refused(path):
     with pytest.raises(InvalidInput) as refused:
         ClientEngine(path)
     assert refused.value.field == "path"
+
+
+async def test_a_request_has_at_most_a_thousand_calls():
+    dispatcher = Dispatcher(MemoryEngine())
+    call = messages.BatchedCall("flags", messages.FLAGS.write_call(messages.Empty()))
+    most = await dispatcher.answer_all(messages.write_calls([call] * messages.MAX_CALLS))
+    assert most.status == messages.OK
+    over = await dispatcher.answer_all(messages.write_calls([call] * (messages.MAX_CALLS + 1)))
+    assert over.status == messages.BAD_REQUEST
+    assert b"send at most 1,000" in over.body

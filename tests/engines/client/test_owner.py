@@ -8,13 +8,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.daemon.rpc.app import HttpResponse, RpcApp
+from holdfast.daemon.rpc.app import RpcApp
 from holdfast.daemon.rpc.dispatch import Dispatcher
-from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Receipt
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.protocol import messages
+from holdfast.http.exchange import HttpResponse
+from holdfast.http.listeners import bind_socket
+from holdfast.http.server import serving
 from holdfast.model.errors import (
     EngineClosed,
     HoldfastError,
@@ -26,7 +28,7 @@ from holdfast.model.errors import (
 )
 from holdfast.testing.conformance.fixture import settle_down
 
-from .rig import Owner, Rig, eventually, jobs_named, rigged, short_directory
+from .rig import LIMITS, Owner, Rig, eventually, jobs_named, rigged, short_directory
 
 
 async def test_without_an_owner_the_error_says_what_to_start_and_where():
@@ -177,7 +179,7 @@ def problem(status: int, **fields: object) -> HttpResponse:
 async def test_a_strange_answer_is_a_clear_error(response, error, says):
     with short_directory() as directory:
         path = str(directory / "s")
-        async with serving(Impostor(response), sockets=[bind_socket(path)]):
+        async with serving(Impostor(response), sockets=[bind_socket(path)], limits=LIMITS):
             client = ClientEngine(path)
             with pytest.raises(error, match=says) as refused:
                 await client.counts()
@@ -196,7 +198,7 @@ async def test_answers_that_are_none_leave_a_doubt():
     with short_directory() as directory:
         path = str(directory / "s")
         app = Impostor(HttpResponse(200, messages.MSGPACK, b"\xc1"))
-        async with serving(app, sockets=[bind_socket(path)]):
+        async with serving(app, sockets=[bind_socket(path)], limits=LIMITS):
             client = ClientEngine(path, patience_seconds=0.05)
             answered = await asyncio.gather(
                 client.enqueue(jobs_named("a")), client.validate(), return_exceptions=True

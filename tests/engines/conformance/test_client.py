@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.daemon.rpc.app import RpcApp
-from holdfast.daemon.rpc.server import bind_socket, serving
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.journal.engine import JournalEngine
+from holdfast.http.listeners import bind_socket
+from holdfast.http.server import serving
 from holdfast.testing import SimDisk, VirtualClock
 from holdfast.testing.conformance import EngineConformance
+from tests.engines.client.rig import LIMITS
 
 from .test_engines import journal_options
 
@@ -47,5 +49,7 @@ class TestClient(EngineConformance):
             options=journal_options(options, inline=True, segment_bytes=8 << 20),
         )
         owner.push_async_callback(engine.close)
-        await owner.enter_async_context(serving(RpcApp(engine), sockets=[bind_socket(path)]))
+        await owner.enter_async_context(
+            serving(RpcApp(engine), sockets=[bind_socket(path)], limits=LIMITS)
+        )
         return OwnedClient(path, owner)

@@ -21,10 +21,9 @@ from holdfast.engines.dump.format import (
     DumpedSchedule,
     DumpHead,
     DumpRecord,
-    read_dump,
-    verify_dump,
     write_dump,
 )
+from holdfast.engines.dump.reading import read_dump, verify_dump
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.engines.journal.restore import restore

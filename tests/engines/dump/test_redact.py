@@ -4,7 +4,11 @@ import io
 
 import msgspec
 
-from holdfast.engines.dump.format import DumpedJob, read_dump, write_dump
+from holdfast.engines.dump.format import (
+    DumpedJob,
+    write_dump,
+)
+from holdfast.engines.dump.reading import read_dump
 from holdfast.engines.dump.redact import redacted
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions

@@ -4,7 +4,10 @@ import io
 
 import pytest
 
-from holdfast.engines.dump.format import read_dump, write_dump
+from holdfast.engines.dump.format import (
+    write_dump,
+)
+from holdfast.engines.dump.reading import read_dump
 from holdfast.engines.dump.redact import redacted
 from holdfast.engines.journal.inspection import verify
 from holdfast.engines.journal.readonly_engine import open_readonly

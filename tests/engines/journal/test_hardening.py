@@ -1,6 +1,7 @@
 """Ways in which this engine was once broken, each tried again."""
 
 import asyncio
+import errno
 import itertools
 import os
 import signal
@@ -162,6 +163,31 @@ async def test_a_full_disk_heals_once_its_work_is_done():
     assert await engine.validate() == []
     again = await opened(disk.crash(), clock, segment_bytes=4096)
     assert (await again.counts())["default"].pending >= 1
+
+
+async def test_without_descriptors_new_work_is_refused_and_old_work_goes_on(monkeypatch):
+    disk, clock = SimDisk(), VirtualClock()
+    engine = await opened(disk, clock, segment_bytes=4096)
+    await engine.enqueue([job("first")])
+    claim = await engine.claim(queues=["default"], worker="w")
+    create = SimDisk.create
+
+    def no_descriptor(_disk, _name):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(SimDisk, "create", no_descriptor)
+
+    async def fill() -> None:
+        for number in range(100):
+            await engine.enqueue([job(f"j{number}", payload={"x": "y" * 150})])
+
+    with pytest.raises(StorageFull, match="too many files are open, raise the limit"):
+        await fill()
+    assert await engine.settle([completed(one) for one in claim.jobs]) == [None]
+    assert engine.failure is None
+    monkeypatch.setattr(SimDisk, "create", create)
+    await engine.enqueue([job("again")])
+    assert await engine.validate() == []
 
 
 async def test_sealing_never_takes_room_that_was_promised():

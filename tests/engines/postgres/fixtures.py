@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from .roles import RoleDatabases, with_roles
 from .servers import Databases, Server
 
 OTHER = os.environ.get("HOLDFAST_TEST_POSTGRES_URL")
@@ -38,4 +39,10 @@ def server18() -> Iterator[Databases]:
 @pytest.fixture(scope="session")
 def server16() -> Iterator[Databases]:
     with databases_of(16) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def roles18(server18: Databases) -> Iterator[RoleDatabases]:
+    with with_roles(server18) as databases:
         yield databases

@@ -244,7 +244,7 @@ async def test_without_the_check_a_missing_schema_would_be_opened(made, monkeypa
     execute(made, "DROP SCHEMA holdfast CASCADE")
     assert "run holdfast migrate" in await asyncio.to_thread(refusal, made)
 
-    def nothing(_schema: str, _where: str) -> Iterator[Any]:
+    def nothing(_schema: str, _where: str, *, reading: bool) -> Iterator[Any]:
         return
         yield
 
@@ -278,8 +278,8 @@ async def test_rights_that_are_lacking_are_named_until_there_are_enough(made):
         (
             "GRANT INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA holdfast TO",
             (
-                "INSERT, UPDATE, DELETE on holdfast.attempts, holdfast.audit_logged, "
-                "holdfast.covered_jobs, holdfast.dead,"
+                "INSERT, UPDATE, DELETE on holdfast.dead, holdfast.dead_groups, "
+                "holdfast.dead_tallies, holdfast.fanout_marks,"
             ),
         ),
         ("GRANT USAGE ON ALL SEQUENCES IN SCHEMA holdfast TO", "USAGE on holdfast.places"),

@@ -177,9 +177,9 @@ async def test_a_claim_that_was_committed_after_its_lease_is_ended_all_the_same(
 async def test_what_it_takes_to_end_leases_makes_no_look_count_for_longer(made, still, monkeypatch):
     usual = reclaim.lock_jobs
 
-    def slowly(names):
+    def slowly(names, **how):
         still.seconds += 1_000.0
-        return usual(names)
+        return usual(names, **how)
 
     monkeypatch.setattr(reclaim, "lock_jobs", slowly)
 

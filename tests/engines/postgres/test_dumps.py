@@ -15,8 +15,8 @@ from holdfast.engines.dump.format import (
     DumpedJob,
     DumpHead,
     DumpRecord,
-    read_dump,
 )
+from holdfast.engines.dump.reading import read_dump
 from holdfast.engines.journal.restore import restore
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.postgres.restore.batch import HighestNumbers

@@ -12,17 +12,7 @@ import msgspec
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, moment_us, stream_options
-from holdfast.cli.output import (
-    clean,
-    cut,
-    document,
-    fields,
-    lines,
-    moment,
-    note,
-    progress,
-    table,
-)
+from holdfast.cli.output import cut, document, echo, fields, lines, moment, note, progress, table
 from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_id
 from holdfast.model.search import MAX_PAGE
@@ -164,7 +154,7 @@ def show_audit(context: CommandContext, *, number: int, as_json: bool) -> None:
         ]
     )
     for line in _changes(entry):
-        click.echo(clean(line))
+        echo(line)
 
 
 def _changes(entry: AuditView) -> Iterator[str]:
@@ -210,9 +200,9 @@ def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) ->
     if as_json:
         document({"whole": not problem, "count": found.count, "head": found.hash, "said": problem})
     elif problem:
-        click.echo(f"altered after entry {found.count}: {problem}")
+        echo(f"altered after entry {found.count}: {problem}")
     else:
-        click.echo(f"intact: {found.count} entries; head {found.count}:{found.hash}")
+        echo(f"intact: {found.count} entries; head {found.count}:{found.hash}")
     if problem:
         raise SystemExit(EXIT_FAILED)
 

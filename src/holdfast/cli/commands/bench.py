@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, progress, table
+from holdfast.cli.output import document, echo, progress, table
 
 if TYPE_CHECKING:
     from holdfast.engines.contract import Engine
@@ -87,7 +87,7 @@ def bench(*, jobs: int, directory: Path | None, sync: str, as_json: bool) -> Non
         ],
         right=("FIGURE",),
     )
-    click.echo(f"{jobs:,} jobs that do nothing, sync={sync}, in {found.directory}")
+    echo(f"{jobs:,} jobs that do nothing, sync={sync}, in {found.directory}")
 
 
 async def _measure(

@@ -10,7 +10,8 @@ from holdfast.cli.event_options import app_option, read_report
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options
-from holdfast.cli.output import clean, document, fields, lines, note, table
+from holdfast.cli.output import StyledText, document, echo, fields, lines, note, table
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.operations.event_views import EventTypeView
@@ -70,21 +71,21 @@ def show_type(
 def _print_type(view: EventTypeView) -> None:
     fields(
         [
-            ("type", clean(view.name)),
+            ("type", visible(view.name)),
             ("version", f"{view.version} (reads {', '.join(map(str, view.versions))})"),
-            ("means", clean(view.description)),
+            ("means", visible(view.description)),
             ("entity", view.entity + (f", by {view.entity_id}" if view.entity_id else "")),
             ("key", view.key),
-            ("text", clean(view.text)),
+            ("text", visible(view.text)),
             ("change", view.change),
             ("kept", view.retention),
             ("coalesced", view.coalesce),
-            ("declared in", clean(view.source)),
+            ("declared in", visible(view.source)),
         ]
     )
     for rule in view.rules:
-        click.echo(f"{'rule: ':<15}{clean(rule)}")
-    click.echo()
+        echo(f"{'rule: ':<15}{rule}")
+    echo()
     table(
         ("FIELD", "TYPE", "REQUIRED", "LIMITS", "SENSITIVE"),
         [
@@ -138,11 +139,11 @@ def check_catalog(context: CommandContext, *, app: str | None, stored: bool, as_
         )
     else:
         for problem in problems:
-            click.echo(f"{click.style('wrong', fg='red')}    {clean(problem)}")
+            echo(StyledText("wrong", "red"), f"    {problem}")
         for doubt in doubts:
-            click.echo(f"{click.style('warning', fg='yellow')}  {clean(doubt)}")
+            echo(StyledText("warning", "yellow"), f"  {doubt}")
         count = len(report.catalog.types)
         read = "" if found is None else f"; {found.count:,} stored events read"
-        click.echo(f"{count} event type{'' if count == 1 else 's'}{read}")
+        echo(f"{count} event type{'' if count == 1 else 's'}{read}")
     if problems:
         raise SystemExit(EXIT_FAILED)

@@ -12,9 +12,10 @@ import msgspec
 from holdfast.cli.event_options import app_option, entry_filter_options, read_report
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options
-from holdfast.cli.output import clean, cut, document, fields, lines, moment, note, table
+from holdfast.cli.output import cut, document, echo, fields, lines, moment, note, table
 from holdfast.model.errors import InvalidInput
 from holdfast.model.event_search import EventFilter
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.operations.chronicle import ChronicleOperations, StatsBy
@@ -243,19 +244,19 @@ def _print_entry(entry: EntryView) -> None:
     actor = f"{entry.actor_type}:{entry.actor_id}"
     fields(
         [
-            ("what happened", clean(entry.text)),
+            ("what happened", visible(entry.text)),
             ("occurred", moment(entry.occurred_at)),
-            ("actor", clean(f"{entry.actor_name} ({actor})" if entry.actor_name else actor)),
-            ("entity", clean(f"{entry.entity_type}:{entry.entity_id}")),
+            ("actor", visible(f"{entry.actor_name} ({actor})" if entry.actor_name else actor)),
+            ("entity", visible(f"{entry.entity_type}:{entry.entity_id}")),
             ("type", f"{entry.event_type}, version {entry.version}"),
-            ("scope", clean(entry.scope)),
+            ("scope", visible(entry.scope)),
             ("tenant", entry.tenant if entry.tenant != "default" else ""),
-            ("reason", clean(entry.reason or "")),
+            ("reason", visible(entry.reason or "")),
         ],
         width=17,
     )
     for line in changes(entry.before, entry.after):
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     fields(
         [
             ("diff", entry.diff),
@@ -282,7 +283,7 @@ def changes(before: object, after: object) -> list[str]:
     old = before if isinstance(before, Mapping) else {}
     new = after if isinstance(after, Mapping) else {}
     return [
-        f"{clean(str(name))}: {_json(old[name]) if name in old else '—'} → "
+        f"{visible(str(name))}: {_json(old[name]) if name in old else '—'} → "
         f"{_json(new[name]) if name in new else '—'}"
         for name in dict.fromkeys([*old, *new])
         if name not in old or name not in new or old[name] != new[name]

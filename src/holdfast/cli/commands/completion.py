@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.output import echo_lines
+
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -20,4 +22,4 @@ def completion(ctx: click.Context, shell: str) -> None:
         raise click.UsageError(f"this version of click does not support {shell}")
     made = kind(ctx.find_root().command, {}, "holdfast", "_HOLDFAST_COMPLETE")
     # Not source(): it runs the shell to find its version.
-    click.echo(made.source_template % made.source_vars())
+    echo_lines(made.source_template % made.source_vars())

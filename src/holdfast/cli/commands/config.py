@@ -12,6 +12,7 @@ import msgspec
 from holdfast.cli.exit_codes import EXIT_USAGE
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import by_option, json_option, who_of, worker_option
+from holdfast.cli.output import document, echo
 from holdfast.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -36,20 +37,18 @@ def show(*, origin: bool, as_json: bool) -> None:
     loaded = _loaded(_read())
     values = plain(loaded.settings)
     if as_json and origin:
-        click.echo(
-            msgspec.json.encode(
-                {
-                    field: {"value": value, "origin": loaded.origins[field]}
-                    for field, value in values.items()
-                }
-            )
+        document(
+            {
+                field: {"value": value, "origin": loaded.origins[field]}
+                for field, value in values.items()
+            }
         )
     elif as_json:
-        click.echo(msgspec.json.encode(values))
+        document(values)
     else:
         for field in values:
             line = f"{field}: {formatted(field, getattr(loaded.settings, field))}"
-            click.echo(f"{line:<45} # {loaded.origins[field]}" if origin else line)
+            echo(f"{line:<45} # {loaded.origins[field]}" if origin else line)
 
 
 @config.command("check")
@@ -68,15 +67,11 @@ def check(file: str | None, *, as_json: bool) -> None:
         problems += unusable_paths(reading.loaded)
     if as_json:
         found = [{"field": problem.field, "problem": problem.problem} for problem in problems]
-        click.echo(
-            msgspec.json.encode(
-                {"file": reading.file, "problems": found, "warnings": reading.warnings}
-            )
-        )
+        document({"file": reading.file, "problems": found, "warnings": reading.warnings})
     else:
         _print_problems(problems, reading.warnings)
         if not problems:
-            click.echo(f"{reading.file or 'the settings'}: no problems")
+            echo(f"{reading.file or 'the settings'}: no problems")
     if problems:
         raise SystemExit(EXIT_USAGE)
 
@@ -114,19 +109,19 @@ def diff(*, as_json: bool) -> None:
         _print_differences(mine, running, theirs)
         return
     if not mine:
-        click.echo("every setting has its default")
+        echo("every setting has its default")
     for one in mine:
-        click.echo(f"{one.field}: {one.before} -> {one.after} ({one.after_origin})")
+        echo(f"{one.field}: {one.before} -> {one.after} ({one.after_origin})")
     if running is None:
         return
     if not theirs:
-        click.echo(f"the daemon (process {running.process}) uses the same settings")
+        echo(f"the daemon (process {running.process}) uses the same settings")
         return
-    click.echo(f"the daemon (process {running.process}) uses other settings:")
+    echo(f"the daemon (process {running.process}) uses other settings:")
     for one in theirs:
         after = f"{one.after} ({one.after_origin})"
         then = "needs a restart" if one.needs_restart else "holdfast config reload applies it"
-        click.echo(f"  {one.field}: {one.before} ({one.before_origin}) -> {after}: {then}")
+        echo(f"  {one.field}: {one.before} ({one.before_origin}) -> {after}: {then}")
 
 
 @config.command("reload")
@@ -155,9 +150,9 @@ def reload(*, workers: tuple[str, ...], by: str | None, reason: str, as_json: bo
     done = [one for one in sent.results if one.outcome == "done"]
     reports = [msgspec.json.decode(one.text, type=ReloadResult) for one in done]
     if as_json and len(sent.results) == 1 and reports:
-        click.echo(msgspec.json.encode(reports[0]))
+        document(reports[0])
     elif as_json:
-        click.echo(msgspec.json.encode({"workers": sent.results}))
+        document({"workers": sent.results})
     else:
         for one, report in zip(done, reports, strict=True):
             _print_reload(report, f"{one.worker}: " if len(sent.results) > 1 else "")
@@ -166,14 +161,14 @@ def reload(*, workers: tuple[str, ...], by: str | None, reason: str, as_json: bo
 
 def _print_reload(report: ReloadResult, prefix: str) -> None:
     for warning in report.warnings:
-        click.echo(f"holdfast: {prefix}{warning}", err=True)
+        echo(f"holdfast: {prefix}{warning}", err=True)
     for change in report.changed:
-        click.echo(f"{prefix}{change.field}: {change.before} -> {change.after} ({change.origin})")
+        echo(f"{prefix}{change.field}: {change.before} -> {change.after} ({change.origin})")
     for change in report.needs_restart:
         line = f"{change.field}: {change.before} -> {change.after} ({change.origin})"
-        click.echo(f"{prefix}needs a restart: {line}")
+        echo(f"{prefix}needs a restart: {line}")
     if not report.changed:
-        click.echo(f"{prefix}nothing changed")
+        echo(f"{prefix}nothing changed")
 
 
 # --- reading and comparing ----------------------------------------------------------------------
@@ -194,7 +189,7 @@ def _loaded(reading: SettingsReport) -> LoadedSettings:
 
 def _print_problems(problems: Sequence[InvalidInput], warnings: Sequence[str]) -> None:
     for line in (*problems, *warnings):
-        click.echo(f"holdfast: {line}", err=True)
+        echo(f"holdfast: {line}", err=True)
 
 
 def _running(settings: Settings) -> RunningSettings | None:
@@ -248,4 +243,4 @@ def _print_differences(
         "from_daemon": [one._asdict() for one in theirs],
         "daemon_process": None if running is None else running.process,
     }
-    click.echo(msgspec.json.encode(found))
+    document(found)

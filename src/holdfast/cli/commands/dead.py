@@ -24,7 +24,7 @@ from holdfast.cli.options import (
     who_options,
     with_ids,
 )
-from holdfast.cli.output import document
+from holdfast.cli.output import document, echo
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import ArchiveJobs, ReplayJobs, RestoreJobs
 from holdfast.model.audit import check_text
@@ -122,7 +122,7 @@ def note_on_job(
     if as_json:
         document(done)
     else:
-        click.echo(f"noted on {count_of(done.done)}")
+        echo(f"noted on {count_of(done.done)}")
 
 
 @dead_group.command("archive")

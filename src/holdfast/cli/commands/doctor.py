@@ -12,7 +12,7 @@ import msgspec
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import clean, document
+from holdfast.cli.output import StyledText, document, echo
 from holdfast.model.errors import HoldfastError
 from holdfast.model.plural import count_of
 
@@ -57,13 +57,13 @@ def doctor(context: CommandContext, app: str | None, *, strict: bool, as_json: b
     else:
         colours = {"ok": "green", "warning": "yellow", "wrong": "red"}
         for one in found:
-            verdict = click.style(f"{one.verdict:<8}", fg=colours[one.verdict])
-            click.echo(f"{verdict} {one.check}: {clean(one.said)}")
+            verdict = StyledText(f"{one.verdict:<8}", colours[one.verdict])
+            echo(verdict, f" {one.check}: {one.said}")
             if one.advice:
-                click.echo(f"         → {clean(one.advice)}")
+                echo(f"         → {one.advice}")
         worst = sum(one.verdict == "wrong" for one in found)
         warned = sum(one.verdict == "warning" for one in found)
-        click.echo(f"{worst} wrong, {count_of(warned, 'warning')}")
+        echo(f"{worst} wrong, {count_of(warned, 'warning')}")
     if bad:
         raise SystemExit(EXIT_FAILED)
 
@@ -87,6 +87,10 @@ def examine(context: CommandContext, registry: Registry | None = None) -> list[C
         CheckResult("settings", "warning", warning, "correct it, or remove it")
         for warning in loaded.warnings
     ]
+    owned = _run_check("ownership", lambda: doctor_checks.ownership(settings))
+    found += owned
+    if any(one.verdict == "wrong" for one in owned):
+        return found  # to look further would be to use it
     for check in doctor_checks.STORE_CHECKS:
         found += _run_check(check.__name__.replace("_", " "), lambda check=check: check(settings))  # type: ignore[misc]
     if any(one.verdict == "wrong" for one in found if one.check in ("store", "daemon")):

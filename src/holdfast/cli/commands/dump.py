@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -12,16 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
-import msgspec
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note, progress
+from holdfast.cli.output import document, echo, note, progress
 from holdfast.model.errors import InvalidInput, StorageError
 from holdfast.model.plural import count_of
 
 _STANDARD = Path("-")
 """Stands for stdin or stdout."""
+_NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_BINARY", 0)
 _NOUNS = {"audit": "audit entry"}
 
 if TYPE_CHECKING:
@@ -53,12 +54,18 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
         raise InvalidInput("file", f"{file} exists: choose another name")
     if not file.parent.is_dir():
         raise InvalidInput("file", f"{file.parent} is not a directory")
-    unfinished = file.with_name(f"{file.name}.{os.getpid()}.part")
-    with progress("dump", None, wanted=not as_json) as on_progress:
+    # A name that nobody can guess, and made exclusively: never what another user has put there.
+    unfinished = file.with_name(f"{file.name}.{secrets.token_hex(8)}.part")
+    try:
+        fd = os.open(unfinished, _NEW, 0o600)  # like the store's own files
+    except OSError as error:
+        raise StorageError(f"{unfinished} cannot be written: {error}") from error
+    with os.fdopen(fd, "wb") as out, progress("dump", None, wanted=not as_json) as on_progress:
         try:
             manifest = store_access.write_store(
                 settings,
-                lambda operations: _write_file(operations, unfinished, on_progress, redact=redact),
+                lambda operations: _write_file(operations, out, on_progress, redact=redact),
+                reads_server=True,
             )
             unfinished.replace(file)
         finally:
@@ -66,7 +73,7 @@ def dump_store(context: CommandContext, file: Path, *, redact: bool, as_json: bo
     if as_json:
         document({"file": str(file), "records": manifest.records, "sha256": manifest.sha256})
     else:
-        click.echo(f"{file}: {_summary(manifest)}")
+        echo(f"{file}: {_summary(manifest)}")
 
 
 def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
@@ -76,12 +83,14 @@ def _dump_to_stdout(settings: Settings, *, redact: bool, as_json: bool) -> None:
         raise InvalidInput("file", "a dump is not text: redirect stdout to a file or a pipe")
     out = sys.stdout.buffer
     manifest = store_access.write_store(
-        settings, lambda operations: _write(operations, out, lambda _count: None, redact=redact)
+        settings,
+        lambda operations: _write(operations, out, lambda _count: None, redact=redact),
+        reads_server=True,
     )
     out.flush()
     if as_json:
         told = {"file": "-", "records": manifest.records, "sha256": manifest.sha256}
-        click.echo(msgspec.json.encode(told), err=True)
+        document(told, err=True)
     else:
         note(_summary(manifest))
 
@@ -104,17 +113,17 @@ async def _write(
 
 
 async def _write_file(
-    operations: Operations, file: Path, on_progress: Callable[[int], None], *, redact: bool
+    operations: Operations, out: BinaryIO, on_progress: Callable[[int], None], *, redact: bool
 ) -> DumpManifest:
     try:
-        # Like the store's own files: readable by its owner only.
-        flags = os.O_CREAT | os.O_TRUNC | os.O_WRONLY | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(file, flags, 0o600), "wb") as out:
-            manifest = await _write(operations, out, on_progress, redact=redact)
-            out.flush()
-            os.fsync(out.fileno())
+        # write_store may try again, if an owner starts or stops meanwhile.
+        out.seek(0)
+        out.truncate()
+        manifest = await _write(operations, out, on_progress, redact=redact)
+        out.flush()
+        os.fsync(out.fileno())
     except OSError as error:
-        raise StorageError(f"{file} cannot be written: {error}") from error
+        raise StorageError(f"the dump cannot be written: {error}") from error
     return manifest
 
 
@@ -142,7 +151,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     if as_json:
         document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
         return
-    click.echo(
+    echo(
         f"{settings.store_shown}: {count_of(jobs)}, {unfinished:,} of them unfinished: "
         "they continue with `holdfast run`"
     )
@@ -161,7 +170,7 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 
 
 def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
-    from holdfast.engines.dump.format import read_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
@@ -172,7 +181,7 @@ def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tu
 def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
-    from holdfast.engines.dump.format import read_dump, verify_dump  # noqa: PLC0415
+    from holdfast.engines.dump.reading import read_dump, verify_dump  # noqa: PLC0415
     from holdfast.stores.move import MoveProgress, load_into_server  # noqa: PLC0415
 
     with contextlib.ExitStack() as stack:

@@ -10,7 +10,8 @@ import click
 from holdfast.cli.event_options import app_option, event_filter_options, read_report
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import by_option, json_option, login_name, stream_options, who_options
-from holdfast.cli.output import ago, clean, document, fields, lines, moment, note, table
+from holdfast.cli.output import ago, document, echo, fields, lines, moment, note, table
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.model.event_search import EventFilter
@@ -177,17 +178,17 @@ def _print_event(view: EventView) -> None:
     fields(
         [
             ("id", view.id),
-            ("type", f"{clean(view.event_type)} version {view.version}"),
-            ("what", clean(view.text)),
-            ("problem", clean(view.problem)),
-            ("entity", clean(f"{view.entity_type} {view.entity_id}")),
-            ("actor", clean(f"{view.actor_type} {view.actor_id} {view.actor_name}".strip())),
-            ("why", clean(view.reason)),
+            ("type", f"{visible(view.event_type)} version {view.version}"),
+            ("what", visible(view.text)),
+            ("problem", visible(view.problem)),
+            ("entity", visible(f"{view.entity_type} {view.entity_id}")),
+            ("actor", visible(f"{view.actor_type} {view.actor_id} {view.actor_name}".strip())),
+            ("why", visible(view.reason)),
             ("occurred", moment(view.occurred_at)),
             ("stored", moment(view.created_at)),
-            ("tenant", clean(view.tenant)),
-            ("scope", clean(view.scope)),
-            ("key", clean(view.key)),
+            ("tenant", visible(view.tenant)),
+            ("scope", visible(view.scope)),
+            ("key", visible(view.key)),
             ("position", view.position),
             ("request", view.request_id),
             ("device", view.device),
@@ -197,7 +198,7 @@ def _print_event(view: EventView) -> None:
             ("causation", view.causation_id),
             ("trace", view.trace_id),
             ("supersedes", view.supersedes),
-            ("imported by", clean(view.imported_by)),
+            ("imported by", visible(view.imported_by)),
             ("payload", view.payload),
             ("before", view.before),
             ("after", view.after),
@@ -258,6 +259,6 @@ def correct_event(
     if as_json:
         document(receipt)
     elif receipt.created:
-        click.echo(f"{receipt.id} supersedes {event_id}")
+        echo(f"{receipt.id} supersedes {event_id}")
     else:
-        click.echo(f"{receipt.id} was there already: nothing was done")
+        echo(f"{receipt.id} was there already: nothing was done")

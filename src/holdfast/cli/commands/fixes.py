@@ -22,7 +22,7 @@ from holdfast.cli.options import (
     who_options,
     with_ids,
 )
-from holdfast.cli.output import clean, cut, document, note, table
+from holdfast.cli.output import cut, document, echo, note, table
 from holdfast.model.actions import EditJobs, RetargetJobs
 from holdfast.model.errors import IllegalTransition, InvalidInput, JobNotFound, PayloadInvalid
 from holdfast.model.job import Job, State, check_id
@@ -260,9 +260,9 @@ def try_dead(
     elif not letters:
         note("no dead letters")
     else:
-        click.echo(f"{trial.passed:,} of {trial.tried:,} would pass")
+        echo(f"{trial.passed:,} of {trial.tried:,} would pass")
         for one in trial.problems:
-            click.echo(f"{clean(one.id)}  {clean(one.task)}: {cut(one.problem, 200)}")
+            echo(f"{one.id}  {one.task}: {cut(one.problem, 200)}")
     if letters and not trial.passed:
         raise SystemExit(EXIT_FAILED)
 

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import stream_options, who_options
-from holdfast.cli.output import clean, document, lines, table
+from holdfast.cli.output import document, echo, lines, table
 from holdfast.model.flags import KNOWN_FLAGS
 
 if TYPE_CHECKING:
@@ -96,4 +96,4 @@ def set_flag(
     if as_json:
         document({"name": name, "on": on})
     else:
-        click.echo(f"{clean(name)} is {'unset' if on is None else 'on' if on else 'off'}")
+        echo(f"{name} is {'unset' if on is None else 'on' if on else 'off'}")

@@ -20,9 +20,9 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.output import (
     ago,
-    clean,
     cut,
     document,
+    echo,
     fields,
     jobs_table,
     lines,
@@ -35,6 +35,7 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.group_life import GroupChange, GroupState, GroupVerb
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.search import Filter
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -158,16 +159,16 @@ def _print_detail(found: GroupDetail) -> None:
         [
             ("group", group.id),
             ("state", group.state),
-            ("owner", clean(group.owner)),
-            ("fixed_in", clean(group.fixed_in)),
+            ("owner", visible(group.owner)),
+            ("fixed_in", visible(group.fixed_in)),
             ("muted_until", moment(group.muted_until)),
             ("dead_letters", f"{group.count:,}, of {group.total:,} that died"),
             ("held_behind", f"{group.held_behind:,}"),
-            ("error_reason", f"{clean(group.error_reason)} ({group.failure_class})"),
+            ("error_reason", f"{visible(group.error_reason)} ({group.failure_class})"),
             ("status", group.status),
-            ("error", clean(group.fingerprint)),
-            ("task", clean(group.task)),
-            ("queue", clean(group.queue)),
+            ("error", visible(group.fingerprint)),
+            ("task", visible(group.task)),
+            ("queue", visible(group.queue)),
             ("first_at", moment(group.first_at)),
             ("last_at", moment(group.last_at)),
             ("last_24_hours", sparkline(group.trend)),
@@ -175,19 +176,19 @@ def _print_detail(found: GroupDetail) -> None:
         ]
     )
     for tenant, scope in found.hit:
-        click.echo(f"  {clean(tenant)}{f' in {clean(scope)}' if scope else ''}")
+        echo(f"  {tenant}{f' in {scope}' if scope else ''}")
     if found.samples:
-        click.echo("oldest dead letters:")
+        echo("oldest dead letters:")
         jobs_table(found.samples)
     if group.acts:
-        click.echo("what people did:")
+        echo("what people did:")
         for act in group.acts:
-            value = f" {clean(act.value)}" if act.value else ""
-            by = clean(act.by)
-            click.echo(f"  {moment(act.at)} {by}: {act.action}{value}: {clean(act.text)}")
-    click.echo("go on:")
+            value = f" {visible(act.value)}" if act.value else ""
+            by = visible(act.by)
+            echo(f"  {moment(act.at)} {by}: {act.action}{value}: {act.text}")
+    echo("go on:")
     for command in _next_commands(group):
-        click.echo(f"  holdfast {command}")
+        echo(f"  holdfast {command}")
 
 
 def _next_commands(group: GroupView) -> list[str]:
@@ -220,11 +221,11 @@ def change_group(
     if as_json:
         document(found)
     elif found is None:
-        click.echo(f"{group_id} is forgotten")
+        echo(f"{group_id} is forgotten")
     else:
-        owner = f", owner {clean(found.owner)}" if found.owner else ""
+        owner = f", owner {visible(found.owner)}" if found.owner else ""
         until = f", muted until {moment(found.muted_until)}" if found.muted_until else ""
-        click.echo(f"{found.id} is {found.state}{owner}{until}")
+        echo(f"{found.id} is {found.state}{owner}{until}")
 
 
 def _simple(name: str, verb: GroupVerb, text: str) -> click.Command:

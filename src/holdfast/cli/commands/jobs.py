@@ -23,12 +23,13 @@ from holdfast.cli.options import (
     who_options,
     with_ids,
 )
-from holdfast.cli.output import clean, cut, document, fields, jobs_table, lines, moment, note, table
+from holdfast.cli.output import cut, document, echo, fields, jobs_table, lines, moment, note, table
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.actions import CancelJobs, PurgeJobs
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 from holdfast.model.search import MAX_COUNT, MAX_PAGE, Filter, Order, check_order
+from holdfast.model.visible_text import visible
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -195,7 +196,7 @@ def print_count(context: CommandContext, wanted: Filter, *, cap: int, as_json: b
     if as_json:
         document(found)
         return
-    click.echo(f"{'more than ' if found.capped else ''}{count_of(found.value)}")
+    echo(f"{'more than ' if found.capped else ''}{count_of(found.value)}")
 
 
 @jobs_group.command("show")
@@ -270,11 +271,11 @@ def _print_explanation(view: ExplanationView) -> None:
     """Print the answer, and each reason with its command on a line of its own."""
     from holdfast.operations.explain import summary_of  # noqa: PLC0415
 
-    click.echo(clean(summary_of(view)))
+    echo(summary_of(view))
     for reason in (*view.blocking, *view.advisory):
-        click.echo(clean(f"- {reason.text}"))
+        echo(visible(f"- {reason.text}"))
         if reason.command:
-            click.echo(clean(f"    {reason.command}"))
+            echo(visible(f"    {reason.command}"))
 
 
 def _print_view(view: JobView) -> None:
@@ -287,17 +288,17 @@ def _print_view(view: JobView) -> None:
         if name in times or name == "last_replayed_at":
             shown.append((name, moment(getattr(view, name))))
         elif name != "traceback":
-            shown.append((name, clean(value) if isinstance(value, str) else value))
+            shown.append((name, visible(value) if isinstance(value, str) else value))
     fields(shown)
     if view.traceback:
-        click.echo("traceback:")
-        for line in view.traceback.rstrip().splitlines():
-            click.echo(clean(line))
+        echo("traceback:")
+        for line in view.traceback.rstrip().split("\n"):  # indented: it cannot look like a field
+            echo(f"  {line}")
 
 
 def _print_history(view: HistoryView) -> None:
     if view.attempts:
-        click.echo("attempts:")
+        echo("attempts:")
         table(
             ("#", "ENDED", "TOOK", "WORKER", "ENDING", "REASON", "ERROR"),
             [
@@ -315,9 +316,9 @@ def _print_history(view: HistoryView) -> None:
             right=("#", "TOOK"),
         )
     if view.notes:
-        click.echo("notes:")
+        echo("notes:")
         for one in view.notes:
-            click.echo(f"  {moment(one.at)} {one.kind} by {clean(one.by)}: {clean(one.text)}")
+            echo(f"  {moment(one.at)} {one.kind} by {one.by}: {one.text}")
 
 
 @jobs_group.command("cancel")
@@ -425,7 +426,7 @@ def confirm_jobs(
     if as_json:
         document(done)
     else:
-        click.echo(f"{count_of(done.done)} confirmed")
+        echo(f"{count_of(done.done)} confirmed")
 
 
 @jobs_group.command("reclaim")
@@ -451,7 +452,7 @@ def reclaim_job(
     if as_json:
         document(view)
     else:
-        click.echo(f"{clean(view.id)} is {view.status}")
+        echo(f"{view.id} is {view.status}")
 
 
 @jobs_group.command("edit")
@@ -500,4 +501,4 @@ def edit_job(
     if as_json:
         document(view)
     else:
-        click.echo(f"{clean(view.id)} is at version {view.version}")
+        echo(f"{view.id} is at version {view.version}")

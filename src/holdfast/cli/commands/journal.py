@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document
+from holdfast.cli.output import document, echo
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 
@@ -39,7 +39,7 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
     else:
         end = "closed cleanly" if report.closed_in_order else "not closed"
         events = f"{count_of(report.events, 'event')}, " if report.events else ""
-        click.echo(
+        echo(
             f"{settings.store_shown}: {count_of(len(report.segments), 'segment')}, "
             f"{count_of(len(report.snapshots), 'snapshot')}, "
             f"{count_of(report.records, 'record')} (seq {report.first_seq} to {report.last_seq}), "
@@ -47,15 +47,15 @@ def verify(context: CommandContext, *, as_json: bool) -> None:
         )
         if report.kept_segments:
             kept = count_of(len(report.kept_segments), "segment")
-            click.echo(f"kept for debugging (keep_log_bytes): {kept}")
+            echo(f"kept for debugging (keep_log_bytes): {kept}")
         if report.torn_bytes:
-            click.echo(f"{report.torn_bytes} bytes at the end are an unfinished write, not damage")
+            echo(f"{report.torn_bytes} bytes at the end are an unfinished write, not damage")
         for problem in report.problems:
-            click.echo(f"damaged: {problem}")
+            echo(f"damaged: {problem}")
         if report.problems:
-            click.echo("`holdfast journal salvage NEW_DIRECTORY` copies what is intact")
+            echo("`holdfast journal salvage NEW_DIRECTORY` copies what is intact")
         else:
-            click.echo("intact")
+            echo("intact")
     if report.problems:
         raise SystemExit(EXIT_FAILED)
 
@@ -86,7 +86,7 @@ def dump(context: CommandContext, *, as_json: bool, ndjson: bool, snapshot: bool
             document(record)
         else:
             when = datetime.fromtimestamp(record.timestamp, UTC).isoformat(timespec="milliseconds")
-            click.echo(f"{record.seq:>8}  {when}  {record.type:<9} {record.job_id}")
+            echo(f"{record.seq:>8}  {when}  {record.type:<9} {record.job_id}")
 
 
 @journal_group.command("salvage")
@@ -105,7 +105,7 @@ def salvage(context: CommandContext, target: str, *, as_json: bool) -> None:
         document(report)
         return
     for name, value in msgspec.to_builtins(report).items():
-        click.echo(f"{name + ':':<20}{value}")
+        echo(f"{name + ':':<20}{value}")
 
 
 def _disk(settings: Settings) -> LocalDisk:

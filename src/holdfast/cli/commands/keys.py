@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import stream_options, who_options
-from holdfast.cli.output import ago, clean, document, lines, note, table
+from holdfast.cli.output import ago, document, echo, lines, note, table
 from holdfast.model.durations import seconds_of
 from holdfast.model.permissions import Role
 
@@ -84,7 +84,7 @@ def list_keys(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     elif ndjson:
         lines(keys)
     elif not keys:
-        click.echo("no keys: `holdfast keys create NAME --role admin` makes the first one")
+        echo("no keys: `holdfast keys create NAME --role admin` makes the first one")
     else:
         names = ("NAME", "ID", "ROLES", "TENANTS", "SCOPES", "STATE", "EXPIRES", "LAST USED")
         table(
@@ -148,7 +148,7 @@ def revoke_key(
     if as_json:
         document(key)
     else:
-        click.echo(f"key {clean(key.name)} ({key.id}) is revoked")
+        echo(f"key {key.name} ({key.id}) is revoked")
 
 
 def _show_new(made: NewKey, *, as_json: bool) -> None:
@@ -157,4 +157,4 @@ def _show_new(made: NewKey, *, as_json: bool) -> None:
         return
     note(f"key {made.key.name} ({made.key.id}), {', '.join(made.key.roles)}: keep it, it is")
     note("shown only now")
-    click.echo(made.text)
+    echo(made.text)

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import confirm, json_option
-from holdfast.cli.output import document, progress, table
+from holdfast.cli.output import document, echo, progress, table
 from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 
@@ -98,7 +98,7 @@ def _show(moved: MoveResult, source: Settings, target: Settings) -> None:
     old = "is unchanged: do not use it any more"
     if source.directory is not None:
         old = "is marked as moved: it will not run any more"
-    click.echo(
+    echo(
         f"{target.store_shown}: {total} moved{known}, read back and compared. "
         f"{source.store_shown} {old}"
     )

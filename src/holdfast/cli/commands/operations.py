@@ -10,7 +10,7 @@ import click
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.operation_output import operations_table, print_operation
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import document, lines, note
+from holdfast.cli.output import document, echo, lines, note
 from holdfast.model.job import check_id
 from holdfast.model.operation import OperationChange
 
@@ -152,4 +152,4 @@ def _change(
         document(view)
         return
     rate = "" if view.rate is None else f", at most {view.rate}"
-    click.echo(f"operation {view.id} is {view.state}{rate}")
+    echo(f"operation {view.id} is {view.state}{rate}")

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import clean, document, lines, note
+from holdfast.cli.output import document, echo, lines, note
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
@@ -41,7 +41,7 @@ def list_outages(context: CommandContext, *, ended: bool, as_json: bool, ndjson:
         note("no outages")
     else:
         for outage in found:
-            click.echo(clean(outage.line))
+            echo(outage.line)
 
 
 @outages_group.command("start")
@@ -95,4 +95,4 @@ def _set(
     if as_json:
         document(outage)
     else:
-        click.echo(clean(outage.line))
+        echo(outage.line)

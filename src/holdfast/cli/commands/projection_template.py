@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.group import CommandGroup
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document
+from holdfast.cli.output import document, echo
 from holdfast.model.errors import InvalidInput
 from holdfast.model.projection import check_projection_name
 
@@ -166,7 +166,7 @@ def new_projection(name: str, *, as_yaml: bool, directory: Path, as_json: bool) 
         document([str(directory / file) for file in files])
         return
     for file in files:
-        click.echo(f"wrote {directory / file}")
+        echo(f"wrote {directory / file}")
     app = "" if as_yaml else f" --app {declaration}"
-    click.echo(f"next: pytest {directory / f'test_{module}.py'}")
-    click.echo(f"      holdfast projections list{app}")
+    echo(f"next: pytest {directory / f'test_{module}.py'}")
+    echo(f"      holdfast projections list{app}")

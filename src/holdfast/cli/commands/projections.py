@@ -1,4 +1,4 @@
-"""``holdfast projections``: list and show them, their outbox, roll back, remove."""
+"""``holdfast projections``: list and show them, their rows and outbox, roll back, remove."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import click
 from holdfast.cli.event_options import app_option
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import document, lines, note
+from holdfast.cli.output import document, echo, lines, note
+from holdfast.model.errors import InvalidInput
 from holdfast.model.plural import count_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ _NAME = click.argument("name", metavar="NAME")
 
 @click.group("projections", cls=CommandGroup)
 def projections_group() -> None:
-    """List and show projections and their outbox, roll one back, remove one."""
+    """List and show projections, their rows and outbox, roll one back, remove one."""
 
 
 @projections_group.command("list")
@@ -60,7 +61,61 @@ def show_projection(context: CommandContext, name: str, *, app: str | None, as_j
     from holdfast.cli.projection_output import print_projection  # noqa: PLC0415
 
     found = read_projections(context, app, lambda projections: projections.show(name))
-    document(found) if as_json else print_projection(found)
+    document(found) if as_json else print_projection(found, app)
+
+
+@projections_group.command("rows")
+@_NAME
+@click.option(
+    "--where",
+    "conditions",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Only rows with this value there; may be repeated.",
+)
+@click.option("--search", default="", metavar="TEXT", help="Only rows with these words.")
+@click.option("--order", default="", metavar="[-]COLUMN", help="By this column (by the key).")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="How many (50).")
+@app_option
+@stream_options
+@click.pass_obj
+def show_rows(
+    context: CommandContext,
+    name: str,
+    *,
+    conditions: tuple[str, ...],
+    search: str,
+    order: str,
+    limit: int,
+    app: str | None,
+    as_json: bool,
+    ndjson: bool,
+) -> None:
+    """Show rows of a projection, as its readers see them now.
+
+    On PostgreSQL the view with the name of its table has the same. In Python: app.rows(NAME).
+    """
+    from holdfast.cli.projection_access import read_projections  # noqa: PLC0415
+    from holdfast.cli.projection_output import print_rows  # noqa: PLC0415
+
+    where: dict[str, str] = {}
+    for one in conditions:
+        column, equals, value = one.partition("=")
+        if not equals or column in where:
+            problem = f"{one[:60]!r} is not COLUMN=VALUE, each column once"
+            raise InvalidInput("--where", problem)
+        where[column] = value
+    found = read_projections(
+        context,
+        app,
+        lambda projections: projections.rows(name, where, search=search, order=order, limit=limit),
+    )
+    if as_json:
+        document(found.rows)
+    elif ndjson:
+        lines(found.rows)
+    else:
+        print_rows(name, found)
 
 
 @projections_group.command("outbox")
@@ -104,7 +159,7 @@ def show_outbox(
             document(counts)
         else:
             for status, number in counts.items():
-                click.echo(f"{status + ':':<12}{number:,}")
+                echo(f"{status + ':':<12}{number:,}")
         return
     page = read_projections(
         context,
@@ -145,7 +200,7 @@ def roll_back(
     if as_json:
         document(found)
     else:
-        click.echo(f"readers of {name} see generation {found.generation} again")
+        echo(f"readers of {name} see generation {found.generation} again")
 
 
 @projections_group.command("remove")
@@ -185,6 +240,4 @@ def remove_projection(
         document(found)
         return
     jobs = f"{count_of(found.cancelled)} cancelled, {found.kept:,} kept"
-    click.echo(
-        f"{name} gets no more events ({count_of(len(found.subscriptions), 'queue')}, {jobs})"
-    )
+    echo(f"{name} gets no more events ({count_of(len(found.subscriptions), 'queue')}, {jobs})")

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import clean, document, lines, note, table
+from holdfast.cli.output import document, echo, lines, note, table
 from holdfast.cli.sparkline import short_age, short_number
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
@@ -265,7 +265,7 @@ def _change(
     if as_json:
         document({"queue": queue, "policy": policy_view(policy)})
     else:
-        click.echo(f"{clean(queue)}: {limits_text(policy)}")
+        echo(f"{queue}: {limits_text(policy)}")
 
 
 def rate_of(option: str, text: str) -> Rate:

@@ -10,7 +10,7 @@ from holdfast.cli.event_options import app_option
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import by_option, json_option, login_name
-from holdfast.cli.output import document, note
+from holdfast.cli.output import document, echo, note
 from holdfast.model.errors import InvalidInput
 from holdfast.model.projection import RebuildMode, RebuildPhase
 
@@ -99,7 +99,7 @@ def rebuild(
     if as_json:
         document(view)
     else:
-        _print(request, view)
+        _print(request, view, app)
     wanted = RebuildPhase.CANCELLED if cancel else RebuildPhase.DONE
     if not detach and view.phase != wanted:
         raise SystemExit(EXIT_FAILED)
@@ -142,11 +142,11 @@ async def _begin(projections: ProjectionOperations, request: _Request) -> Rebuil
     )
 
 
-def _print(request: _Request, view: RebuildView) -> None:
+def _print(request: _Request, view: RebuildView, app: str | None) -> None:
     from holdfast.cli.projection_output import print_rebuilt  # noqa: PLC0415
 
     if request.detach:
-        click.echo(f"rebuild {view.id} of {request.name} is stored")
+        echo(f"rebuild {view.id} of {request.name} is stored")
         note(f"a daemon carries it out: holdfast projections show {request.name}")
     else:
-        print_rebuilt(request.name, view)
+        print_rebuilt(request.name, view, app)

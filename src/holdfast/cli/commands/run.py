@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-import click
-
+from holdfast.cli.output import echo
 from holdfast.daemon.daemon import Daemon
 from holdfast.daemon.worker_settings import event_loop_runner
 from holdfast.settings import LoadedSettings, Settings
@@ -18,7 +17,7 @@ def run(load: Callable[[], LoadedSettings], registry: Registry) -> int:
     """Run the daemon for an application; return its exit code."""
     loaded = load()
     for warning in loaded.warnings:
-        click.echo(f"holdfast: {warning}", err=True)
+        echo(f"holdfast: {warning}", err=True)
     settings = loaded.settings
     _configure(settings)
 
@@ -43,5 +42,5 @@ def _configure(settings: Settings) -> None:
 
 
 def _print_line(line: str) -> None:
-    click.echo(line)
+    echo(line)
     sys.stdout.flush()

@@ -15,7 +15,7 @@ import click
 
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, note, table
+from holdfast.cli.output import document, echo_lines, note, table
 from holdfast.model.errors import UnknownPage
 from holdfast.model.failure import REASONS, FailureClass
 
@@ -108,7 +108,7 @@ def _page_of_group(context: CommandContext, group_id: str, pages: Mapping[str, s
 def _print(text: str) -> None:
     """Print Markdown: laid out on a terminal, and as it is elsewhere."""
     if not sys.stdout.isatty():
-        click.echo(text, nl=False)
+        echo_lines(text)
         return
     from rich.console import Console  # noqa: PLC0415 - only for a terminal
     from rich.markdown import Markdown  # noqa: PLC0415

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
-from holdfast.cli.output import clean, document, lines, moment, note, table
+from holdfast.cli.output import document, echo, lines, moment, note, table
 from holdfast.model.errors import InvalidInput, Unavailable
 from holdfast.model.job import MICROSECONDS, check_id
 
@@ -120,9 +120,9 @@ def run_schedule(
     if as_json:
         document(receipt)
     elif receipt.admission is Admission.CREATED:
-        click.echo(f"{clean(receipt.id)} enqueued")
+        echo(f"{receipt.id} enqueued")
     else:
-        click.echo(f"nothing enqueued: {clean(receipt.id)} is unfinished")
+        echo(f"nothing enqueued: {receipt.id} is unfinished")
 
 
 @schedules_group.command("skip")
@@ -186,7 +186,7 @@ def _change(
         document(view)
     else:
         next_tick = moment(view.next_at) or "never"
-        click.echo(f"{clean(name)} {'is paused' if view.paused else f'next: {next_tick}'}")
+        echo(f"{name} {'is paused' if view.paused else f'next: {next_tick}'}")
 
 
 def _view(name: str, state: ScheduleState) -> ScheduleView:

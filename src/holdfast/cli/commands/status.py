@@ -11,7 +11,7 @@ import click
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import clean, document, note
+from holdfast.cli.output import document, echo, note
 from holdfast.model.durations import format_seconds, seconds_of
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def enqueue(
         return
     count = created(receipts)
     others = len(receipts) - count
-    click.echo(
+    echo(
         f"{count} job{'' if count == 1 else 's'} enqueued"
         + (f", {others} skipped: they exist already" if others else "")
     )
@@ -138,9 +138,9 @@ def validate(context: CommandContext, *, as_json: bool) -> None:
         document({"valid": not problems, "problems": problems})
     else:
         for problem in problems:
-            click.echo(f"wrong: {problem}")
+            echo(f"wrong: {problem}")
         if not problems:
-            click.echo("every invariant holds")
+            echo("every invariant holds")
     if problems:
         raise SystemExit(EXIT_FAILED)
 
@@ -169,9 +169,9 @@ def _print_status(found: Status, *, as_json: bool) -> None:
         Console().print(_status_table(found))
         return
     for name in ("pending", "in_flight", "completed", "dead", "blocked"):
-        click.echo(f"{name + ':':<11}{getattr(found, name)}")
+        echo(f"{name + ':':<11}{getattr(found, name)}")
     for line in found.outages:
-        click.echo(f"outage:    {clean(line)}")
+        echo(f"outage:    {line}")
     if found.unserved:
         note(f"no live worker serves {', '.join(found.unserved)}: see `holdfast doctor`")
 

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options, worker_option
-from holdfast.cli.output import ago, document, lines, note, progress, table
+from holdfast.cli.output import ago, document, echo, lines, note, progress, table
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import Unavailable
 from holdfast.model.fleet import RunningAttempt, WorkerCommand
@@ -55,7 +55,7 @@ def list_workers(context: CommandContext, *, as_json: bool, ndjson: bool) -> Non
     if here.slots:
         slots = ", ".join(f"{queue or 'all queues'}: {size}" for queue, size in here.slots.items())
         drained = " (draining: it claims nothing)" if here.draining else ""
-        click.echo(f"slots: {slots}{_in_each(here, found)}{drained}")
+        echo(f"slots: {slots}{_in_each(here, found)}{drained}")
     _print_live([one for one in found if one.name])
     _print_leases([one for one in found if one.leases])
     _print_running(here.running)
@@ -193,7 +193,7 @@ def drain(
     if as_json:
         document({"draining": True, "running": sent.running, "workers": sent.results})
     else:
-        click.echo(f"draining: no new jobs, {count_of(len(sent.running))} still running")
+        echo(f"draining: no new jobs, {count_of(len(sent.running))} still running")
     _finish(sent)
     if sent.running and wait_seconds:
         raise Unavailable(f"{count_of(len(sent.running))} still running after {patience}")
@@ -264,7 +264,7 @@ def _say(sent: SentResults, process_id: str, text: str) -> None:
     """Print what a process did, with its name if there are several."""
     name = next(one.name for one in sent.processes if one.id == process_id)
     if any(one.worker == name and one.outcome == "done" for one in sent.results):
-        click.echo(f"{name}: {text}" if len(sent.results) > 1 else text)
+        echo(f"{name}: {text}" if len(sent.results) > 1 else text)
 
 
 def _finish(sent: SentResults) -> None:

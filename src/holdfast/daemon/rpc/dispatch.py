@@ -89,6 +89,9 @@ class Dispatcher:
             calls = messages.read_calls(body)
         except messages.UNREADABLE as error:
             return request_problem(messages.BAD_REQUEST, f"malformed list of calls: {error}")
+        if len(calls) > messages.MAX_CALLS:
+            detail = f"{len(calls):,} calls in one request: send at most {messages.MAX_CALLS:,}"
+            return request_problem(messages.BAD_REQUEST, detail)
         answers = await asyncio.gather(*(self.answer(call.verb, call.body) for call in calls))
         return messages.BatchedAnswer(messages.OK, messages.write_answers(answers))
 

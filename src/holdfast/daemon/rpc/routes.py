@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
@@ -21,10 +22,17 @@ from holdfast.telemetry.exposition import exposition
 from . import CONFIG, OPERATIONS
 from .app import Route
 from .bodies import CheckPayloadsBody, EnqueueBody, HistoryBody, RunScheduleBody
+from .shared_answer import SharedAnswer
 
 T = TypeVar("T")
 
 _JSON = "application/json"
+READY_SECONDS = 2.0
+"""How long the store may take to answer before the daemon is not ready."""
+_READY_KEPT_SECONDS = 0.1
+_METRICS_KEPT_SECONDS = 0.5
+_METRICS_SHARE = 0.05
+"""Of the time of the event loop, what making the text of the metrics may take."""
 
 
 def health_routes(engine: Engine, problem: Callable[[], str | None]) -> dict[str, Route]:
@@ -33,13 +41,23 @@ def health_routes(engine: Engine, problem: Callable[[], str | None]) -> dict[str
     async def live(_body: bytes) -> tuple[int, str, bytes]:
         return 200, _JSON, b'{"status":"ok"}'
 
-    async def ready(_body: bytes) -> tuple[int, str, bytes]:
+    async def check() -> str | None:
         reason = problem()
-        if reason is None:
-            try:
-                await engine.get([])  # answered only when the store is durable
-            except HoldfastError as error:
-                reason = str(error)
+        if reason is not None:
+            return reason
+        try:
+            # Answered only when the store is durable.
+            await asyncio.wait_for(engine.get([]), READY_SECONDS)
+        except HoldfastError as error:
+            return str(error)
+        except TimeoutError:
+            return f"the store has not answered for {READY_SECONDS:g} s"
+        return None
+
+    checked = SharedAnswer(check, _READY_KEPT_SECONDS)
+
+    async def ready(_body: bytes) -> tuple[int, str, bytes]:
+        reason = await checked.get()
         if reason is None:
             return 200, _JSON, b'{"status":"ready"}'
         return (
@@ -54,9 +72,13 @@ def health_routes(engine: Engine, problem: Callable[[], str | None]) -> dict[str
 def metrics_routes(metrics: Metrics) -> dict[str, Route]:
     """Return the route that Prometheus scrapes."""
 
+    async def render() -> tuple[str, bytes]:
+        return exposition(metrics, __version__)
+
+    rendered = SharedAnswer(render, _METRICS_KEPT_SECONDS, share=_METRICS_SHARE)
+
     async def scrape(_body: bytes) -> tuple[int, str, bytes]:
-        kind, text = exposition(metrics, __version__)
-        return 200, kind, text
+        return 200, *await rendered.get()
 
     return {"GET /metrics": scrape}
 

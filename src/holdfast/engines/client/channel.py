@@ -29,9 +29,8 @@ from holdfast.model.errors import (
 
 from .connection import Backoff, Connection, ConnectionBroken, closed_error, connect
 
-MAX_BATCH_CALLS = 1_000
 MAX_BATCH_BYTES = 16 << 20
-"""The limits of a request with several calls; a single call may be larger."""
+"""The limit of a request with several calls; a single call may be larger."""
 CLOSE_SECONDS = 1.0
 """How long a close waits for the owner to end the claims that wait."""
 
@@ -373,7 +372,7 @@ class CallBatcher:
         """Send the queued calls in order, as many as one request takes."""
         batch: list[PendingCall] = []
         size = 0
-        while self._queue and len(batch) < MAX_BATCH_CALLS:
+        while self._queue and len(batch) < messages.MAX_CALLS:
             if self._queue[0].reply.done():
                 self._queue.popleft()  # cancelled before it was sent
                 continue

@@ -8,6 +8,7 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from holdfast.engines.peer_credentials import refuse_stranger
 from holdfast.engines.socket_path import start_advice
 from holdfast.model.errors import EngineClosed, NoOwner, Unavailable
 
@@ -111,17 +112,19 @@ class Connection(asyncio.BufferedProtocol):
 async def connect(path: str, until: float, closing: asyncio.Future[None]) -> Connection:
     """Connect to the owner that listens on this path, retrying until this loop time.
 
-    Raise ``NoOwner`` if no process listened, ``Unavailable`` for an error that retries cannot fix,
-    and ``EngineClosed`` as soon as ``closing`` is done.
+    Raise ``NoOwner`` if no process listened, ``StoreNotOurs`` if one of another user did,
+    ``Unavailable`` for an error that retries cannot fix, and ``EngineClosed`` as soon as
+    ``closing`` is done.
     """
     loop = asyncio.get_running_loop()
     backoff = Backoff()
     while not closing.done():
         try:
-            _transport, connection = await loop.create_unix_connection(
+            transport, connection = await loop.create_unix_connection(
                 lambda: Connection(loop.create_future()), path
             )
             if connection.usable:
+                _refuse_stranger(transport, connection, path)
                 return connection
         except (FileNotFoundError, ConnectionError, BlockingIOError):
             pass  # the owner is not there yet, or has just left
@@ -135,6 +138,17 @@ async def connect(path: str, until: float, closing: asyncio.Future[None]) -> Con
             raise NoOwner(f"no process owns the store: no answer on {path}; {start_advice(path)}")
         await asyncio.wait([closing], timeout=min(backoff.next(), left))
     raise closed_error()
+
+
+def _refuse_stranger(transport: asyncio.BaseTransport, connection: Connection, path: str) -> None:
+    sock = transport.get_extra_info("socket")
+    if sock is None:
+        return  # a simulated network
+    try:
+        refuse_stranger(sock, path)
+    except BaseException:
+        connection.close()
+        raise
 
 
 def closed_error() -> EngineClosed:

@@ -30,6 +30,7 @@ from holdfast.engines.argument_checks import (
     check_events,
     check_filter,
     check_group_change,
+    check_held,
     check_limit,
     check_may_sample,
     check_names,
@@ -295,7 +296,7 @@ class ClientEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         _check_caller(caller)
         call = messages.ExtendCall(_lease_refs(leases), float(lease_seconds), caller)
         answers = messages.renewals(await self._channel.call(messages.EXTEND, call))
@@ -306,7 +307,7 @@ class ClientEngine:
         self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         _check_caller(caller)
         call = messages.LeasesCall(_lease_refs(leases), caller)
         return messages.renewals(await self._channel.call(messages.LEASES, call))

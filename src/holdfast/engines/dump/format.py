@@ -2,24 +2,23 @@
 
 The stream begins with a ``DumpHead``. The file is a magic line, blocks of compressed records with
 a length and a CRC each, and a manifest with the number of records and the SHA-256 of all before
-it: a dump that was altered or cut short is refused before anything of it is used.
+it. ``reading`` reads it.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import struct
 import zlib
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, get_args
 
 import msgspec
 
 from holdfast.model.audit import AuditRecord
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import CorruptDump, UnknownFormat
+from holdfast.model.errors import CorruptDump
 from holdfast.model.event import Event
 from holdfast.model.group_life import GroupLife
 from holdfast.model.history import AttemptRecord, Note
@@ -36,8 +35,11 @@ FORMAT = 4
 and subscriptions; version 4 records."""
 MAGIC = b"holdfast dump\n"
 BLOCK_RECORDS = 1_000
-_BLOCK = struct.Struct("<II")
-_MOST_BLOCK_BYTES = 1 << 30
+"""The most records of a block."""
+BLOCK_BYTES = 8 << 20
+"""A block that is written has no more than this before it is compressed, or a single record."""
+BLOCK_HEAD = struct.Struct("<II")
+"""The length of a block as it is stored, and its CRC."""
 
 
 class DumpHead(msgspec.Struct, frozen=True, array_like=True, tag="head"):
@@ -161,13 +163,8 @@ DumpRecord = (
     | DumpedRecord
 )
 
+KINDS = tuple(str(kind.__struct_config__.tag) for kind in get_args(DumpRecord))
 _ENCODER = msgspec.msgpack.Encoder()
-
-
-@functools.cache
-def _batches() -> msgspec.msgpack.Decoder[list[DumpRecord]]:
-    """Return the decoder of a block, made on first use: making it is slow."""
-    return msgspec.msgpack.Decoder(list[DumpRecord])
 
 
 class DumpManifest(msgspec.Struct, frozen=True):
@@ -196,83 +193,25 @@ async def write_dump(file: BinaryIO, batches: AsyncIterator[Sequence[DumpRecord]
             block = batch[start : start + BLOCK_RECORDS]
             head = head or next((one for one in block if isinstance(one, DumpHead)), None)
             counts.update(kind_of(record) for record in block)
-            packed = zlib.compress(_ENCODER.encode(block), 6)
-            put(_BLOCK.pack(len(packed), zlib.crc32(packed)) + packed)
-    put(_BLOCK.pack(0, 0))
+            for packed in _packed(block):
+                put(BLOCK_HEAD.pack(len(packed), zlib.crc32(packed)) + packed)
+    put(BLOCK_HEAD.pack(0, 0))
     if head is None:
-        raise CorruptDump(_name(file), "the stream has no head")
+        raise CorruptDump(name_of(file), "the stream has no head")
     manifest = DumpManifest(FORMAT, head.engine, head.at_us, dict(counts), digest.hexdigest())
     file.write(msgspec.json.encode(manifest) + b"\n")
     return manifest
 
 
-def verify_dump(file: BinaryIO) -> DumpManifest:
-    """Read a dump from its beginning to its end; raise ``CorruptDump`` or ``UnknownFormat``."""
-    counts: Counter[str] = Counter()
-    digest = hashlib.sha256()
-    head: DumpHead | None = None
-    version = _version(file, digest)
-    for batch in _blocks(file, digest):
-        head = head or next((one for one in batch if isinstance(one, DumpHead)), None)
-        counts.update(kind_of(record) for record in batch)
-    try:
-        manifest = msgspec.json.decode(file.readline(), type=DumpManifest)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise CorruptDump(_name(file), f"its manifest cannot be read ({error})") from None
-    if manifest.sha256 != digest.hexdigest():
-        raise CorruptDump(_name(file), "its SHA-256 does not match its manifest")
-    if head is None or manifest != DumpManifest(
-        version, head.engine, head.at_us, dict(counts), manifest.sha256
-    ):
-        raise CorruptDump(_name(file), "its record counts or its head do not match its manifest")
-    if file.read(1):
-        raise CorruptDump(_name(file), "something follows its manifest")
-    return manifest
-
-
-def read_dump(file: BinaryIO) -> Iterator[list[DumpRecord]]:
-    """Verify a dump, which must be seekable, then go through its records."""
-    file.seek(0)
-    verify_dump(file)
-    file.seek(0)
-    digest = hashlib.sha256()
-    _version(file, digest)
-    yield from _blocks(file, digest)
-
-
-def _version(file: BinaryIO, digest: hashlib._Hash) -> int:
-    """Read the beginning of a dump; return the version of its format."""
-    if _take(file, len(MAGIC), digest) != MAGIC:
-        raise CorruptDump(_name(file), "it does not begin as a dump does")
-    (version,) = struct.unpack("<I", _take(file, 4, digest))
-    if version > FORMAT:
-        raise UnknownFormat(_name(file), "dump format", version, FORMAT)
-    return int(version)
-
-
-def _take(file: BinaryIO, size: int, digest: hashlib._Hash) -> bytes:
-    data = file.read(size)
-    if len(data) != size:
-        raise CorruptDump(_name(file), "it ends too early")
-    digest.update(data)
-    return data
-
-
-def _blocks(file: BinaryIO, digest: hashlib._Hash) -> Iterator[list[DumpRecord]]:
-    """Go through the blocks that follow the beginning."""
-    while True:
-        size, crc = _BLOCK.unpack(_take(file, _BLOCK.size, digest))
-        if size == 0:
-            return
-        if size > _MOST_BLOCK_BYTES:
-            raise CorruptDump(_name(file), "the length of a block exceeds the limit")
-        packed = _take(file, size, digest)
-        if zlib.crc32(packed) != crc:
-            raise CorruptDump(_name(file), "a block is damaged")
-        try:
-            yield _batches().decode(zlib.decompress(packed))
-        except (zlib.error, msgspec.MsgspecError, ValueError) as error:
-            raise CorruptDump(_name(file), f"a block cannot be read ({error})") from None
+def _packed(block: Sequence[DumpRecord]) -> Iterator[bytes]:
+    """Compress a block, in halves as long as one is too large."""
+    encoded = _ENCODER.encode(block)
+    if len(block) == 1 or len(encoded) <= BLOCK_BYTES:
+        yield zlib.compress(encoded, 6)
+        return
+    middle = len(block) // 2
+    yield from _packed(block[:middle])
+    yield from _packed(block[middle:])
 
 
 def kind_of(record: DumpRecord) -> str:
@@ -280,5 +219,6 @@ def kind_of(record: DumpRecord) -> str:
     return str(record.__struct_config__.tag)
 
 
-def _name(file: BinaryIO) -> str:
+def name_of(file: BinaryIO) -> str:
+    """Return the name of the file, for messages."""
     return str(getattr(file, "name", "the dump"))

@@ -23,6 +23,7 @@ from holdfast.engines.argument_checks import (
     check_events,
     check_filter,
     check_group_change,
+    check_held,
     check_limit,
     check_may_sample,
     check_names,
@@ -262,7 +263,7 @@ class EmbeddedEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         return await self._core.answer(
             lambda now: self._commands.extend(leases, lease_seconds, caller, now)
         )
@@ -271,7 +272,7 @@ class EmbeddedEngine:
         self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         return await self._core.answer(lambda _now: self._commands.leases(leases, caller))
 
     async def reclaim(

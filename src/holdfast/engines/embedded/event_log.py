@@ -6,7 +6,7 @@ sees an event in the log sees its jobs too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -37,9 +37,9 @@ from holdfast.model.event import (
     same_event,
 )
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
-from holdfast.model.job import admit, check_name
+from holdfast.model.job import check_name
 from holdfast.model.projection import ProjectionState
-from holdfast.model.subscription import MAX_SUBSCRIPTIONS, Subscription, job_of
+from holdfast.model.subscription import MAX_SUBSCRIPTIONS, Subscription, admitted_job
 
 from .core import EmbeddedCore
 from .event_store import EventName, EventStore
@@ -57,7 +57,8 @@ class EventLog:
         """Store these events and their jobs, all or none."""
         receipts, events = self._accepted(news, caller, now_us)
         effects: list[Effect] = [EventAppended(now_us, event) for event in events]
-        effects += self._jobs(events, now_us)
+        named = {new.id.lower() for new in news if new.id is not None}
+        effects += self._jobs(events, named, now_us)
         try:
             self._core.commit(effects, essential=False)
         except TooLarge as error:
@@ -85,13 +86,17 @@ class EventLog:
         receipts: list[EventReceipt] = []
         events: list[Event] = []
         conflicts: list[str] = []
-        everything = caller.unlimited
+        everything, version = caller.unlimited, state.fanout_version
         for new, given_id in zip(news, given, strict=True):
             event_id = given_id or next(fresh_ids)
             position = state.seq + len(events) + 1
-            event = accept_event(new, event_id, now_us, position, state.fanout_version)
+            event = accept_event(new, event_id, now_us, position, version)
             if not everything:
                 check_access(event.tenant, event.scope, caller)
+            if given_id is None:
+                events.append(event)
+                receipts.append(EventReceipt(event_id, position))
+                continue
             timed = new.occurred_at_us is not None
             name = event.tenant, event_id
             first = sent.setdefault(name, event)
@@ -108,8 +113,11 @@ class EventLog:
             raise EventConflict(conflicts[0])
         return receipts, events
 
-    def _jobs(self, events: Sequence[Event], now_us: int) -> list[Enqueued]:
-        """Return the jobs of new events, in their order; of one, by subscriptions' names."""
+    def _jobs(self, events: Sequence[Event], named: Collection[str], now_us: int) -> list[Enqueued]:
+        """Return the jobs of new events, in their order; of one, by subscriptions' names.
+
+        ``named`` are the events whose id the caller gave: a job may have the id of theirs.
+        """
         core, state = self._core, self._state
         subscriptions = [state.subscriptions[name] for name in sorted(state.subscriptions)]
         created_us = max(now_us, state.last_created_us + 1)
@@ -119,17 +127,11 @@ class EventLog:
             for subscription in subscriptions:
                 if not subscription.wants(event.event_type):
                     continue
-                new = job_of(event, subscription)
                 number = len(jobs)
-                job = admit(
-                    new,
-                    str(new.id),
-                    now_us,
-                    seq + number + 1,
-                    core.options.max_payload_bytes,
-                    created_us + number,
+                job = admitted_job(
+                    event, subscription, now_us, seq + number + 1, created_us + number
                 )
-                if core.find(job.tenant, job.id, SYSTEM) is not None:
+                if event.id in named and core.find(job.tenant, job.id, SYSTEM) is not None:
                     raise DuplicateId([job.id])  # of a job that somebody gave this id
                 jobs.append(Enqueued(now_us, job))
         return jobs

@@ -35,6 +35,7 @@ from holdfast.model.history import History
 from holdfast.model.job import Job, State
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY
+from holdfast.model.projection import without_tables
 from holdfast.model.search import (
     FailureGroup,
     Filter,
@@ -223,7 +224,7 @@ class Queries:
             rest += [DumpedOperation(one) for one in state.operations]
             rest += [DumpedGroup(*one) for one in state.group_lives.items()]
             rest += [DumpedSubscription(one) for one in state.subscriptions.values()]
-            rest += [DumpedProjection(one) for one in state.projections.values()]
+            rest += [DumpedProjection(without_tables(one)) for one in state.projections.values()]
             rest += [DumpedRecord(one) for one in state.records.values() if not one.expires_at_us]
             events = self._events.dump()
             history = self._history.dump()

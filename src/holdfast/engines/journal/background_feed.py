@@ -58,8 +58,10 @@ class BackgroundFeed(ABC, Generic[R]):
         self._unfed: list[R] = []
         self._stored = 0
         """How many items were stored since opening."""
+        self._weights: list[int] = []
+        """How much more each unfed item counts than one."""
         self._weight = 0
-        """How much more the unfed items count than one each."""
+        """Their sum."""
         self._feeding: asyncio.Task[HoldfastError | None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._least = FEED_FROM if feed_from is None else feed_from
@@ -128,7 +130,9 @@ class BackgroundFeed(ABC, Generic[R]):
 
     def _take(self, item: R) -> None:
         """Take an item, to be stored soon."""
-        self._weight += self._weight_of(item)
+        weight = self._weight_of(item)
+        self._weight += weight
+        self._weights.append(weight)
         unfed = self._unfed
         unfed.append(item)
         if self._timer is None and self._feeding is None:
@@ -232,8 +236,8 @@ class BackgroundFeed(ABC, Generic[R]):
                 await self._on(self._feeder, partial(self._store, batch, checkpoint))
         del self._unfed[: len(batch)]
         self._stored += len(batch)
-        if self._weight:
-            self._weight -= sum(map(self._weight_of, batch))
+        self._weight -= sum(self._weights[: len(batch)])
+        del self._weights[: len(batch)]
         self._after_storing(batch)
         if not self.behind:
             self._wake()

@@ -46,7 +46,7 @@ from .snapshots.compaction import (
 from .snapshots.compactor import compact_in_process
 from .snapshots.snapshot import discard_unfinished, snapshot_name
 from .state.state import TOKENS_PER_SEGMENT_BITS, JournalState
-from .wal.disk import Disk, LocalDisk, file_size
+from .wal.disk import Disk, LocalDisk, file_size, remedy
 from .wal.flush import AdaptiveRunner, FlushRunner, InlineRunner, ThreadRunner
 from .wal.group_commit import GroupCommit, SyncMode
 from .wal.recovery import RecoveredState
@@ -178,6 +178,8 @@ class JournalEngine(EmbeddedEngine):
             engine.commit.stop(error)
             with contextlib.suppress(HoldfastError):
                 await engine.close()
+            if isinstance(error, OSError):
+                raise StorageError(f"{disk.root} cannot be opened: {error}") from error
             raise
         engine._report(found, ended, (clock.now_us() - began_us) / MICROSECONDS)
         return engine
@@ -281,7 +283,11 @@ class JournalEngine(EmbeddedEngine):
         """
         async with self._compaction:
             self._core.check_open()
-            return await self._compact()
+            try:
+                return await self._compact()
+            except OSError as error:
+                advice = remedy(error, self._disk.snapshots)
+                raise StorageError(f"no snapshot could be written ({error}): {advice}") from error
 
     async def _compact(self) -> CompactionResult | None:
         discard_unfinished(self._disk)
@@ -307,16 +313,13 @@ class JournalEngine(EmbeddedEngine):
             int.from_bytes(self._core.random_bytes(4), "little"),
         )
         keep = self._options.keep_log_bytes
-        try:
-            if self._options.inline:
-                done = compact(self._disk, request)
-                adopt(self._disk, done, keep, keep_snapshots=keep_snapshots)
-            else:
-                done = await self._compact_in_process(request)
-                take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
-                await _uninterrupted(partial(asyncio.to_thread, take))
-        except OSError as error:
-            raise StorageError(f"no snapshot could be written: {error}") from error
+        if self._options.inline:
+            done = compact(self._disk, request)
+            adopt(self._disk, done, keep, keep_snapshots=keep_snapshots)
+        else:
+            done = await self._compact_in_process(request)
+            take = partial(adopt, self._disk, done, keep, keep_snapshots=keep_snapshots)
+            await _uninterrupted(partial(asyncio.to_thread, take))
         self._remember_snapshot(done.last_seq, done.size, covered_bytes)
         return done
 

@@ -43,6 +43,7 @@ from holdfast.model.errors import CorruptLog, HoldfastError, InvalidInput, Unkno
 from holdfast.model.event import Event
 from holdfast.model.event_search import EVERY_EVENT
 from holdfast.model.job import Job, State
+from holdfast.model.projection import without_tables
 
 from .events.store import SqliteEvents
 from .history.check import verify as verify_history
@@ -434,7 +435,7 @@ def _salvaged(
     records += [DumpedGroup(*one) for one in state.group_lives.items()]
     records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedSubscription(one) for one in state.subscriptions.values()]
-    records += [DumpedProjection(one) for one in state.projections.values()]
+    records += [DumpedProjection(without_tables(one)) for one in state.projections.values()]
     records += [DumpedRecord(one) for one in state.records.values() if not one.expires_at_us]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records

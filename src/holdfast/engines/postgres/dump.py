@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 
+import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
@@ -18,19 +19,21 @@ from holdfast.engines.dump.format import (
     DumpedOperation,
     DumpedOutage,
     DumpedPolicy,
+    DumpedProjection,
     DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
+from holdfast.model.projection import ProjectionState, without_tables
 from holdfast.model.record import Record
 
 from . import rows
 from .admin.groups import lives_of
 from .admin.operations import with_outcomes
 from .call_context import CallContext
-from .connection.database import Database
+from .connection.database import SET_SEARCH_PATH, Database
 from .connection.sansio import Row
 from .connection.statements import statement
 from .errors import translated
@@ -69,6 +72,7 @@ class _TableDump:
     ) -> AsyncIterator[list[DumpRecord]]:
         """Yield the head with settings; jobs; their history; the audit; events."""
         await self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        await self._connection.execute(SET_SEARCH_PATH)
         # The consumer may be slow, and so may a sort.
         await self._connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         await self._connection.execute("SET LOCAL statement_timeout = 0")
@@ -90,6 +94,9 @@ class _TableDump:
         for subscription in await self._all("list_subscriptions"):
             first.append(DumpedSubscription(event_rows.subscription_of(subscription)))
         first += [DumpedRecord(Record(*row)) for row in await self._all("list_lasting_records")]
+        for _name, state in await self._all("list_projections"):
+            stored = msgspec.json.decode(state, type=ProjectionState)
+            first.append(DumpedProjection(without_tables(stored)))
         yield first
         since = {"since_us": now_us - context.remember_us}
         for name, parameters, make in (

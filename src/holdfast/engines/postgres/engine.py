@@ -17,6 +17,7 @@ from holdfast.engines.argument_checks import (
     check_events,
     check_filter,
     check_group_change,
+    check_held,
     check_limit,
     check_may_sample,
     check_names,
@@ -116,13 +117,14 @@ from holdfast.model.subscription import Subscription
 from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, outages, rows
-from .admin import actions, audit, fleet, operations, queries
+from .admin import access, actions, audit, fleet, operations, queries
 from .admin import explain as explaining
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
 from .admin import projections as projection_verbs
 from .admin import records as record_verbs
 from .admin import samples as sampling
+from .admin.access import ServerAccess
 from .connection.sansio import execute, execute_all
 from .events import append as append_verbs
 from .events import open_fanouts
@@ -173,11 +175,19 @@ class PostgresEngine:
 
     @classmethod
     async def open(
-        cls, url: str, *, options: PostgresOptions | None = None, clock: Clock | None = None
+        cls,
+        url: str,
+        *,
+        options: PostgresOptions | None = None,
+        clock: Clock | None = None,
+        reading: bool = False,
     ) -> PostgresEngine:
-        """Connect; raise ``Unavailable`` with what is wrong."""
+        """Connect; raise ``Unavailable`` with what is wrong.
+
+        ``reading``: the user need not have the rights to change something.
+        """
         engine = cls(url, options, clock)
-        await engine._database.open()
+        await engine._database.open(reading=reading)
         try:
             await refuse_unfinished_restore(engine._database)
         except BaseException:
@@ -268,7 +278,7 @@ class PostgresEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         check_seconds("lease_seconds", lease_seconds, MAX_LEASE_SECONDS)
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         self._database.check_open()
         if not leases:
             return []
@@ -283,7 +293,7 @@ class PostgresEngine:
         self, held: Sequence[HeldJob], *, caller: Caller = SYSTEM
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
-        leases = check_all("held", held, HeldJob)  # type: ignore[type-abstract]
+        leases = check_held(held)
         return await self._database.read(lambda: settle_verbs.read_leases(leases, caller))
 
     # --- look --------------------------------------------------------------------------------
@@ -363,7 +373,8 @@ class PostgresEngine:
         check_id(tenant, "tenant")
         names = check_all("ids", ids, str)
         check_size("ids", len(names), 0, MAX_EXPLAINED)
-        await self._lines.line_up_all()  # as a claim does
+        if self._database.may_write:
+            await self._lines.line_up_all()  # as a claim does
         wanted = [(tenant, job_id) for job_id in names]
         found = await self._database.perform(
             lambda: explaining.explain_jobs(wanted, caller, self._context()), idempotent=True
@@ -934,6 +945,20 @@ class PostgresEngine:
     async def server_settings(self) -> Mapping[str, str]:
         """Return the settings of the server that decide whether acknowledged work survives."""
         return dict(await self._database.read(lambda: execute("read_server_settings")))
+
+    async def access(self) -> ServerAccess:
+        """Return who may do what on the server."""
+        return await self._database.read(lambda: access.read_access(self.options.schema))
+
+    @property
+    def may_write(self) -> bool:
+        """Whether the user has the rights to change something."""
+        return self._database.may_write
+
+    @property
+    def unencrypted_host(self) -> str:
+        """The host that is reached over a network without TLS; empty if none is."""
+        return self._database.unencrypted_host
 
     async def held_by(self, worker: str) -> list[Job]:
         """Return the jobs that this worker holds."""

@@ -67,7 +67,7 @@ class CommitUnknown(Exception):
 
 def is_connection_lost(error: BaseException) -> bool:
     """Whether the connection, or the server, is lost."""
-    if isinstance(error, pg.QueryCanceled | pg.OutOfMemory):
+    if isinstance(error, (pg.QueryCanceled, pg.OutOfMemory, *TRY_AGAIN)):
         return False
     return isinstance(error, (*_LOST, OSError, TimeoutError))
 
@@ -92,7 +92,10 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
             f"({first_line(error)}): run holdfast migrate"
         )
     if isinstance(error, pg.InsufficientPrivilege):
-        return Unavailable(f"{where} refuses what Holdfast needs ({first_line(error)}): grant it")
+        return Unavailable(
+            f"{where} refuses what Holdfast needs ({first_line(error)}): grant {_user(url)} that "
+            "right, or a role that has it: `holdfast migrate --sql --roles` prints them"
+        )
     if isinstance(error, pg.ReadOnlySqlTransaction):
         return Unavailable(
             f"{where} is read-only, a standby perhaps: connect to the primary "
@@ -103,6 +106,8 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
             f"{where} took longer than statement_timeout_seconds and the statement was cancelled: "
             "check what the server is busy with"
         )
+    if isinstance(error, pg.LockNotAvailable):
+        return lock_held(url)
     if isinstance(error, pg.OutOfMemory) and "shared memory" in str(error):
         return Unavailable(
             f"{where} has no room for more locks ({first_line(error)}), and nothing was stored: "
@@ -117,6 +122,14 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
     if isinstance(error, pg.ProgrammingError | pg.DataError):
         return InvariantViolation(f"{where} rejects a statement of Holdfast: {first_line(error)}")
     return StorageError(f"{where} failed: {first_line(error)}")
+
+
+def lock_held(url: str) -> Unavailable:
+    """Return the error for a lock that did not become free in time."""
+    return Unavailable(
+        f"{place(url)}: another transaction holds a lock that this needs, and nothing was changed: "
+        "end that transaction, or try again; holdfast doctor shows who holds advisory locks"
+    )
 
 
 def _unreachable(error: BaseException, url: str) -> str:

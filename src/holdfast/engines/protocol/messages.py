@@ -62,6 +62,8 @@ VERSION = 1
 ROOT = "/engine/"
 PREFIX = f"{ROOT}v{VERSION}/"
 CALLS_PATH = PREFIX + "calls"
+MAX_CALLS = 1_000
+"""In one request: they are made without a break in between."""
 MAX_BODY_BYTES = 64 << 20
 MSGPACK = "application/msgpack"
 PROBLEM_JSON = "application/problem+json"

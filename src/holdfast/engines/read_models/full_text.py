@@ -46,10 +46,12 @@ def tsvector(terms: str) -> str:
     """Return terms as the text of a tsvector: this does not depend on the server's locale."""
     places: dict[str, list[str]] = {}
     room = _MAX_BYTES
+    fits = 4 * len(terms) <= room  # a character has four bytes at most
     for number, term in enumerate(terms.split()[:_MAX_TERMS]):
-        room -= 0 if term in places else len(term.encode())
-        if room < 0:
-            break
+        if not fits:
+            room -= 0 if term in places else len(term.encode())
+            if room < 0:
+                break
         if number < _MAX_POSITION:
             places.setdefault(term, []).append(str(number + 1))
         else:

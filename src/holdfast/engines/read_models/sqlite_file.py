@@ -10,31 +10,39 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
 
 import msgspec
 
+from holdfast.engines.ownership import claim_database
 from holdfast.model.errors import ChangedMeanwhile, InvalidInput, StorageError
 from holdfast.model.read_model import ColumnType, ReadModel, Row, RowKey, Value
 
 from . import statements
 from .contract import Fill, FillPosition, JobName, RowWriter, TableDigest
 from .full_text import match_expression, terms_of
-from .query import Aggregate, RowQuery
+from .query import Aggregate, Comparison, RowQuery
 from .row_buffer import RowBuffer
 from .sqlite_values import Stored, loaded, row_of, row_values, stored
-from .statements import SQLITE, Bound, column_list, quoted
+from .statements import SQLITE, Bound, column_list, columns_of, quoted
 
 APPLICATION_ID = 0x4846524D
 """Identifies the file as ours: HFRM."""
 _ROWS, _SEARCH, _NUMBER = "rows", "search", "_row"
 _NOTE_APPLIED = "INSERT OR IGNORE INTO applied VALUES (?, ?)"
 _CHUNK = 200
+_MANY_ROWS = 5_000
+"""From so many rows on a path is broad: see ``_broad``."""
 """How many rows one statement reads: SQLite allows so many values."""
 _SETUP = (
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     f"PRAGMA application_id = {APPLICATION_ID}",
-    "CREATE TABLE IF NOT EXISTS applied (tenant TEXT, id TEXT, PRIMARY KEY (tenant, id))",
+    """
+    CREATE TABLE IF NOT EXISTS applied (tenant TEXT, id TEXT, PRIMARY KEY (tenant, id))
+    WITHOUT ROWID
+    """,
     "CREATE TABLE IF NOT EXISTS position (one INTEGER PRIMARY KEY CHECK (one = 1), record TEXT)",
 )
 
@@ -46,20 +54,28 @@ class SqliteFile:
         self._path = path
         self.table = table
         self._connection = self._connect(writes=writes)
+        self._noted: int | None = None
+        """How many jobs ``applied`` names, if that is known."""
 
     def _connect(self, *, writes: bool) -> sqlite3.Connection:
         uri = self._path if self._path == ":memory:" else f"file:{_uri(self._path)}"
         if not writes:
             uri += "?mode=ro"
         try:
+            if self._path != ":memory:":
+                claim_database(Path(self._path), create=writes)
             connection = sqlite3.connect(
                 uri, uri=True, isolation_level=None, check_same_thread=False
             )
-            connection.execute("PRAGMA busy_timeout = 5000")
-            if writes:
-                for setup in _SETUP:
-                    connection.execute(setup)
-        except sqlite3.Error as error:
+            try:
+                connection.execute("PRAGMA busy_timeout = 5000")
+                if writes:
+                    for setup in _SETUP:
+                        connection.execute(setup)
+            except BaseException:
+                connection.close()
+                raise
+        except (sqlite3.Error, OSError) as error:
             raise StorageError(f"{self._path} cannot be opened: {error}") from error
         return connection
 
@@ -100,6 +116,7 @@ class SqliteFile:
         with self._transaction() as connection:
             for name in (_ROWS, "applied"):
                 connection.execute(f"DELETE FROM {name}")
+            self._noted = 0
             self._put_position(connection, position)
             if self.table.search:
                 connection.execute(f"INSERT INTO {_SEARCH} ({_SEARCH}) VALUES ('delete-all')")
@@ -112,13 +129,13 @@ class SqliteFile:
 
     def applied(self, jobs: Collection[JobName]) -> set[JobName]:
         """Return those of these jobs whose rows are here."""
-        found = set()
+        if self._noted == 0:
+            return set()
+        found: set[JobName] = set()
         with self._errors():
-            for job in jobs:
-                if self._connection.execute(
-                    "SELECT 1 FROM applied WHERE (tenant, id) = (?, ?)", job
-                ).fetchone():
-                    found.add(job)
+            for chunk, these in _chunks(jobs):
+                text = f"SELECT tenant, id FROM applied WHERE {these}"
+                found.update(self._connection.execute(text, chunk))
         return found
 
     def apply(
@@ -135,8 +152,8 @@ class SqliteFile:
             rows = RowBuffer(self.table, self._read)
             change(rows)
             self._write(connection, rows.upserts(), rows.deletes())
-            connection.executemany(_NOTE_APPLIED, applied)
-            connection.executemany("DELETE FROM applied WHERE (tenant, id) = (?, ?)", settled)
+            self._forget(connection, settled)
+            self._note(connection, applied)
 
     def fill(self, fill: Fill, expected: FillPosition | None) -> None:
         """Change rows, and store how far the rebuild has come."""
@@ -146,8 +163,22 @@ class SqliteFile:
             rows = RowBuffer(self.table, self._read)
             filled = fill(rows)
             self._write(connection, rows.upserts(), rows.deletes())
-            connection.executemany(_NOTE_APPLIED, filled.covered)
+            self._note(connection, filled.covered)
             self._put_position(connection, filled.position)
+
+    def _note(self, connection: sqlite3.Connection, jobs: Collection[JobName]) -> None:
+        """Note jobs whose rows are stored with this transaction."""
+        new = connection.executemany(_NOTE_APPLIED, jobs).rowcount if jobs else 0
+        if self._noted is not None:
+            self._noted += new
+
+    def _forget(self, connection: sqlite3.Connection, jobs: Collection[JobName]) -> None:
+        """Forget jobs that are settled."""
+        if self._noted is None:
+            self._noted = connection.execute("SELECT count(*) FROM applied").fetchone()[0]
+        for chunk, these in _chunks(jobs):
+            deleted = connection.execute(f"DELETE FROM applied WHERE {these}", chunk)
+            self._noted -= deleted.rowcount
 
     def _put_position(self, connection: sqlite3.Connection, position: FillPosition) -> None:
         record = msgspec.json.encode(position).decode()
@@ -157,33 +188,55 @@ class SqliteFile:
         self, connection: sqlite3.Connection, upserts: Sequence[Row], deletes: Sequence[RowKey]
     ) -> None:
         table = self.table
+        numbers: list[int | None] = [None] * len(upserts)
         if table.search:
             keys = [*map(table.key_of, upserts), *deletes]
-            connection.executemany(
-                f"INSERT INTO {_SEARCH} ({_SEARCH}, rowid, terms) VALUES ('delete', ?, ?)",
-                [(row, terms_of(table, old)) for row, old in self._numbered(keys)],
-            )
+            numbers = self._replace_terms(connection, keys, upserts)
         key = " AND ".join(f"{quoted(name)} = ?" for name in table.key)
         connection.executemany(
             f"DELETE FROM {_ROWS} WHERE {key}", [self._key_values(one) for one in deletes]
         )
-        marks = ", ".join("?" for _ in table.columns)
+        marks = ", ".join("?" for _ in (_NUMBER, *table.columns))
         others = [name for name in table.columns if name not in table.key]
         changes = ", ".join(f"{quoted(name)} = excluded.{quoted(name)}" for name in others)
         statement = (
-            f"INSERT INTO {_ROWS} ({column_list(list(table.columns))}) VALUES ({marks})"
+            f"INSERT INTO {_ROWS} ({column_list([_NUMBER, *table.columns])}) VALUES ({marks})"
             f" ON CONFLICT ({column_list(table.key)})"
             f" DO {f'UPDATE SET {changes}' if others else 'NOTHING'}"
         )
-        connection.executemany(statement, [row_values(table, row) for row in upserts])
-        if table.search:
-            find = f"SELECT {_NUMBER} FROM {_ROWS} WHERE {key}"
-            for row in upserts:
-                [number] = connection.execute(find, self._key_values(table.key_of(row))).fetchone()
-                connection.execute(
-                    f"INSERT INTO {_SEARCH} (rowid, terms) VALUES (?, ?)",
-                    [number, terms_of(table, row)],
-                )
+        connection.executemany(
+            statement,
+            [
+                [number, *row_values(table, row)]
+                for number, row in zip(numbers, upserts, strict=True)
+            ],
+        )
+
+    def _replace_terms(
+        self, connection: sqlite3.Connection, keys: Sequence[RowKey], upserts: Sequence[Row]
+    ) -> list[int | None]:
+        """Replace the terms of rows that change; return the numbers for those that are new.
+
+        ``keys`` are those of ``upserts``, then others that are deleted.
+        """
+        table = self.table
+        found = self._numbered(keys)
+        connection.executemany(
+            f"INSERT INTO {_SEARCH} ({_SEARCH}, rowid, terms) VALUES ('delete', ?, ?)",
+            [(number, terms_of(table, old)) for number, old in found],
+        )
+        known = {table.key_of(old): number for number, old in found}
+        [last] = connection.execute(f"SELECT coalesce(max({_NUMBER}), 0) FROM {_ROWS}").fetchone()
+        new: list[int | None] = []
+        terms: list[tuple[int, str]] = []
+        for key, row in zip(keys, upserts, strict=False):
+            number = known.get(key)
+            if number is None:
+                last += 1
+            new.append(last if number is None else None)  # a row that is there keeps its number
+            terms.append((last if number is None else number, terms_of(table, row)))
+        connection.executemany(f"INSERT INTO {_SEARCH} (rowid, terms) VALUES (?, ?)", terms)
+        return new
 
     # --- read --------------------------------------------------------------------------------
 
@@ -196,9 +249,9 @@ class SqliteFile:
     def select(self, query: RowQuery) -> list[Row]:
         """Return the rows that a query finds."""
         query.check(self.table)
-        text, values = statements.select(
-            self.table, _ROWS, self._found(query.search), query, SQLITE
-        )
+        found = self._found(query.search)
+        broad = self._broad(query)
+        text, values = statements.select(self.table, _ROWS, found, query, SQLITE, broad)
         return [row_of(self.table, one) for one in self._fetch(text, values)]
 
     def aggregate(self, query: RowQuery, by: Aggregate) -> list[Row]:
@@ -220,13 +273,30 @@ class SqliteFile:
     def digest(self) -> TableDigest:
         """Count and hash all rows."""
         count = total = 0
-        columns = column_list(sorted(self.table.columns))
+        columns = columns_of(sorted(self.table.columns), _ROWS)
         with self._errors():
             for row in self._connection.execute(f"SELECT {columns} FROM {_ROWS}"):
                 count += 1
                 encoded = blake2b(msgspec.json.encode(row), digest_size=8).digest()
                 total += int.from_bytes(encoded, "big")
         return TableDigest(count, f"{total % 2**64:016x}")
+
+    def _broad(self, query: RowQuery) -> list[str]:
+        """Return the columns whose paths match so many rows that sorting them would take long.
+
+        Those rows are found soon in the order of the query; of few rows the opposite is true.
+        """
+        if query.search or not query.order:
+            return []
+        broad: list[str] = []
+        for one in query.conditions:
+            if one.comparison is Comparison.WITHIN:
+                condition, values = statements.where([one], SQLITE)
+                some = f"SELECT 1 FROM {_ROWS} WHERE {condition} LIMIT {_MANY_ROWS}"
+                [[count]] = self._fetch(f"SELECT count(*) FROM ({some})", values)
+                if count == _MANY_ROWS:
+                    broad.append(one.column)
+        return broad
 
     def _found(self, search: str) -> Bound:
         if not search:
@@ -249,7 +319,7 @@ class SqliteFile:
         for start in range(0, len(keys), _CHUNK):
             chunk = keys[start : start + _CHUNK]
             text = (
-                f"SELECT {_NUMBER}, {column_list(list(self.table.columns))} FROM {_ROWS}"
+                f"SELECT {_NUMBER}, {columns_of(list(self.table.columns), _ROWS)} FROM {_ROWS}"
                 f" WHERE ({column_list(self.table.key)})"
                 f" IN (VALUES {', '.join(marks for _ in chunk)})"
             )
@@ -273,6 +343,7 @@ class SqliteFile:
                 yield self._connection
                 self._connection.execute("COMMIT")
         except BaseException:
+            self._noted = None
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -282,7 +353,19 @@ class SqliteFile:
         try:
             yield
         except sqlite3.Error as error:
-            raise StorageError(f"{self._path}: {error}") from error
+            advice = ""
+            if str(error).startswith("no such column"):
+                advice = "; start a worker, which adds columns, or rebuild it"
+            raise StorageError(f"{self._path}: {error}{advice}") from error
+
+
+def _chunks(jobs: Collection[JobName]) -> Iterator[tuple[list[str], str]]:
+    """Yield some of these jobs at a time as values, and the condition that names them."""
+    names = list(jobs)
+    for start in range(0, len(names), _CHUNK):
+        chunk = names[start : start + _CHUNK]
+        marks = ", ".join("(?, ?)" for _ in chunk)
+        yield list(chain.from_iterable(chunk)), f"(tenant, id) IN (VALUES {marks})"
 
 
 def stored_value(value: Value) -> Stored:

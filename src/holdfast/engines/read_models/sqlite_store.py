@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from holdfast.engines.ownership import claim_directory, make_directory
 from holdfast.model.errors import LeaseLost, StorageError
 from holdfast.model.outcome import Outcome
 from holdfast.model.read_model import ReadModel, Row, generation_table
@@ -222,7 +223,9 @@ class SqliteReadModels:
                 file = self._directory / f"{name}{_SUFFIX}"
                 if not create and not file.exists():
                     raise StorageError(f"{table.name} has no generation {generation}: rebuild it")
-                self._directory.mkdir(mode=0o700, exist_ok=True)
+                if not self._directory.exists():
+                    make_directory(self._directory)
+                claim_directory(self._directory)
                 path = str(file)
             elif not create:
                 raise StorageError(f"{table.name} has no generation {generation}: rebuild it")

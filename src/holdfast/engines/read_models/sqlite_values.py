@@ -12,6 +12,7 @@ from holdfast.model.read_model import ColumnType, ReadModel, Row, Value
 Stored = str | int | float | None
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 def stored(kind: ColumnType, value: Value) -> Stored:
@@ -19,7 +20,7 @@ def stored(kind: ColumnType, value: Value) -> Stored:
     if value is None:
         return None
     if kind is ColumnType.JSON:
-        return msgspec.json.encode(value, order="deterministic").decode()
+        return _ENCODER.encode(value).decode()
     if isinstance(value, datetime):
         return (value - _EPOCH) // _MICROSECOND
     if isinstance(value, bool):
@@ -44,7 +45,12 @@ def loaded(kind: ColumnType, value: Stored) -> Value:
 
 def row_values(table: ReadModel, row: Row) -> list[Stored]:
     """Return the values of all columns, in their order."""
-    return [stored(kind, row.get(name)) for name, kind in table.columns.items()]
+    return [
+        value
+        if (value := row.get(name)) is None or (type(value) is str and kind is ColumnType.TEXT)
+        else stored(kind, value)
+        for name, kind in table.columns.items()
+    ]
 
 
 def row_of(table: ReadModel, values: Sequence[Stored]) -> Row:

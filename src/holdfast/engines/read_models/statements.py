@@ -6,7 +6,7 @@ be a word of SQL. Values are never part of the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
@@ -73,6 +73,11 @@ def column_list(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
+def columns_of(names: Sequence[str], of: str) -> str:
+    """Return columns of a table to read: SQLite takes an unknown name alone for a text."""
+    return ", ".join(f"{of}.{quoted(name)}" for name in names)
+
+
 def definitions(table: ReadModel, dialect: Dialect) -> str:
     """Return the definitions of all columns."""
     return ", ".join(
@@ -89,13 +94,16 @@ def index_name(of: str, index: Sequence[str]) -> str:
     return f"{name[: _NAME_LIMIT - 9]}_{blake2b(name.encode(), digest_size=4).hexdigest()}"
 
 
-def where(conditions: Sequence[Condition], dialect: Dialect) -> Bound:
-    """Return the conditions on columns, joined, or TRUE."""
+def where(conditions: Sequence[Condition], dialect: Dialect, broad: Collection[str] = ()) -> Bound:
+    """Return the conditions on columns, joined, or TRUE.
+
+    Columns of ``broad`` have so many such values that no index of them is to be used (SQLite).
+    """
     parts: list[str] = []
     values: list[Value] = []
     mark = dialect.placeholder
     for one in conditions:
-        name = quoted(one.column)
+        name = f"+{quoted(one.column)}" if one.column in broad else quoted(one.column)
         if one.comparison is Comparison.WITHIN:
             within: list[str] = []
             for path in _listed(one.value):
@@ -145,12 +153,22 @@ def ordering(query: RowQuery) -> str:
     return " ORDER BY " + ", ".join(f"{quoted(name)}{direction}" for name in query.order)
 
 
-def select(table: ReadModel, source: str, found: Bound, query: RowQuery, dialect: Dialect) -> Bound:
-    """Return the statement for the rows of a query; ``found`` is its full-text condition."""
-    conditions, values = where(query.conditions, dialect)
+def select(
+    table: ReadModel,
+    source: str,
+    found: Bound,
+    query: RowQuery,
+    dialect: Dialect,
+    broad: Collection[str] = (),
+) -> Bound:
+    """Return the statement for the rows of a query; ``found`` is its full-text condition.
+
+    For ``broad`` see ``where``.
+    """
+    conditions, values = where(query.conditions, dialect, broad)
     after, seen = keyset(query, dialect)
     text = (
-        f"SELECT {column_list(list(table.columns))} FROM {source}"
+        f"SELECT {columns_of(list(table.columns), 'shown')} FROM {source} AS shown"
         f" WHERE {conditions} AND {found[0]} AND {after}"
         f"{ordering(query)} LIMIT {dialect.placeholder}"
     )

@@ -11,8 +11,6 @@ from msgspec.structs import replace
 from holdfast.daemon.daemon import Daemon
 from holdfast.daemon.daemon_store import JournalStore, Store
 from holdfast.daemon.rpc.app import Route, RpcApp
-from holdfast.daemon.rpc.http_protocol import HttpProtocol
-from holdfast.daemon.rpc.server import GRACE_SECONDS
 from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.contract import Engine, Reclaim
 from holdfast.engines.embedded.commands import Commands
@@ -26,6 +24,10 @@ from holdfast.engines.journal.snapshots.compaction import (
 )
 from holdfast.engines.journal.wal.flush import AdaptiveRunner, Done, FlushRunner, Work
 from holdfast.engines.journal.wal.recovery import RecoveredState
+from holdfast.engines.protocol.messages import MAX_BODY_BYTES
+from holdfast.http.connection import HttpConnection
+from holdfast.http.limits import local_limits
+from holdfast.http.server import GRACE_SECONDS
 from holdfast.model.access import Caller
 from holdfast.model.audit import Attribution
 from holdfast.model.effects import Effect
@@ -41,6 +43,7 @@ from .recording_engine import RecordingEngine
 
 PATH = "simulated/holdfast.sock"
 _POLL_SECONDS = 0.1
+_LIMITS = local_limits(MAX_BODY_BYTES, max_connections=1_000)
 _SLOW_CHANCE = 0.03
 
 
@@ -213,20 +216,29 @@ class SimulatedDaemon(Daemon):
 
 
 class SimulatedServer:
-    """Serves simulated connections as ``daemon.rpc.server`` serves real ones."""
+    """Serves simulated connections as ``http.server`` serves real ones."""
 
     def __init__(self, process: Process, app: RpcApp) -> None:
-        self.connections: set[HttpProtocol] = set()
+        self.connections: set[HttpConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
+        self.budget = None
         self._process = process
         self._app = app
-        self._made: list[HttpProtocol] = []
+        self._made: list[HttpConnection] = []
 
-    def connection(self) -> HttpProtocol:
+    def connection(self) -> HttpConnection:
         """Return the protocol of a new connection."""
-        protocol = HttpProtocol(self._app, self)
+        protocol = HttpConnection(self._app, self, _LIMITS)
         self._made.append(protocol)
         return protocol
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Keep a connection."""
+        self.connections.add(connection)
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Forget a connection."""
+        self.connections.discard(connection)
 
     async def close(self) -> None:
         """Stop listening, finish open requests, close the connections."""
@@ -240,5 +252,5 @@ class SimulatedServer:
         for protocol in self._open():
             protocol.transport.abort()
 
-    def _open(self) -> list[HttpProtocol]:
+    def _open(self) -> list[HttpConnection]:
         return [protocol for protocol in self._made if protocol in self.connections]

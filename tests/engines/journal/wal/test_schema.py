@@ -88,7 +88,7 @@ def write_golden() -> None:
             (folder / name).write_bytes(disk.content(name))
 
 
-def golden(version: int = 1) -> SimDisk:
+def golden(version: int | str = 1) -> SimDisk:
     disk = SimDisk()
     folder = GOLDEN / f"schema{version}"
     for path in folder.rglob("*.*"):

@@ -1,8 +1,11 @@
 """Events and subscriptions in dumps of PostgreSQL, and into it."""
 
+from msgspec.structs import replace
+
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.restore.restore import load
+from holdfast.model.projection import ProjectionState, Rebuild, RebuildMode, RebuildPhase
 from holdfast.model.subscription import Subscription
 from holdfast.testing import VirtualClock
 from tests.engines.dump.test_dumps import OPTIONS, everything, live, told
@@ -38,5 +41,23 @@ async def test_events_and_subscriptions_go_to_postgres_and_come_back_as_they_wer
         jobs = (await engine.claim(queues=["chronicle"], worker="w", limit=9)).jobs
         assert sorted(str(job.ties.key) for job in jobs) == ["a", "b"]
         assert await engine.validate() == []
+    finally:
+        await engine.close()
+
+
+async def test_a_projection_that_was_loaded_is_incomplete_until_it_is_rebuilt(url):
+    clock = VirtualClock()
+    memory = MemoryEngine(clock=clock, options=OPTIONS)
+    state = ProjectionState(name="titles", live=2, newest=3, previous=1, previous_until_us=10**15)
+    rebuild = Rebuild(id="r", mode=RebuildMode.GENERATION, generation=3, by="ann", started_at_us=1)
+    await memory.set_projection(replace(state, rebuild=rebuild), WHY, expected=None)
+    records = await everything(memory)
+    await load(url, stream(records))
+    engine: PostgresEngine = await connected(url, clock)
+    try:
+        assert told(await everything(engine)) == told(records)
+        stored = (await engine.projections())["titles"]
+        assert (stored.live, stored.incomplete, stored.previous_until_us) == (2, True, 1)
+        assert stored.rebuild == replace(rebuild, phase=RebuildPhase.CANCELLING)
     finally:
         await engine.close()

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from holdfast.engines.postgres import joined_verbs
-from holdfast.engines.postgres.connection import database
+from holdfast.engines.postgres.connection import conflicts
 from holdfast.engines.postgres.events.append import AppendRequest
 from holdfast.engines.postgres.jobs import enqueue_statements
 from holdfast.engines.postgres.jobs.unit_of_work import lock_keys
@@ -59,7 +59,7 @@ async def test_nothing_waits_for_an_open_transaction(opened, url, join):
 
 @JOINS
 async def test_control_with_the_locks_of_settles_they_would_wait(opened, url, join, monkeypatch):
-    monkeypatch.setattr(database, "_MAX_TRIES", 2)
+    monkeypatch.setattr(conflicts, "MAX_TRIES", 2)
     monkeypatch.setattr(enqueue_statements, "lock_order", lock_keys)
     usual = AppendRequest.statements
 
@@ -74,7 +74,7 @@ async def test_control_with_the_locks_of_settles_they_would_wait(opened, url, jo
         [job] = (await engine.claim(queues=["chronicle"], worker="w")).jobs
         with psycopg.connect(url) as connection:
             join(connection, "a")
-            with pytest.raises(Unavailable, match="conflicts with other transactions"):
+            with pytest.raises(Unavailable, match="another transaction holds a lock"):
                 await engine.settle([completed(job)])
 
 

@@ -113,6 +113,7 @@ async def hanging(url: str, database: Database) -> AsyncIterator[asyncio.Future[
         yield from execute("lock_keys", names=["held"])
         return True
 
+    await WORK.enter(database)
     with psycopg.connect(url) as blocker:
         blocker.execute("SELECT pg_advisory_xact_lock(holdfast.lock_number('held'))")
         going = asyncio.ensure_future(database.perform(lambda: WORK._run_locked(hangs, at(0.0))))

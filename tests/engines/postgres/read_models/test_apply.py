@@ -114,11 +114,11 @@ async def test_a_backend_killed_in_the_middle_of_apply_applies_once(on_server):
 async def test_control_settling_before_the_commit_of_the_rows_loses_them(on_server, monkeypatch):
     usual = transactions.GenerationTransactions.apply_and_settle
 
-    def settle_first(self, session, apply, outcomes, lost, options, context):
+    def settle_first(self, session, apply, outcomes, lost, context):
         with psycopg.connect(session.connection.info.dsn) as other:
             verb = lambda _context: settle_full(outcomes, SYSTEM, CallContext(*context))
-            join_sync(other, verb, options)
-        return usual(self, session, apply, outcomes, lost, options, context)
+            join_sync(other, verb, context.options)
+        return usual(self, session, apply, outcomes, lost, context)
 
     async def scenario(projected):
         held = await projected.hold("one")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from holdfast.engines.embedded.event_store import EventName
-from holdfast.engines.journal.history.database import READERS, connect, full_check
+from holdfast.engines.journal.history.database import READERS, connect_readers, full_check
 from holdfast.engines.journal.history.statements import ask
 from holdfast.engines.journal.wal.disk import DatabaseFile
 from holdfast.model.access import Caller
@@ -88,15 +88,21 @@ class SqliteEvents:
         return store
 
     def _begin(self, connection: sqlite3.Connection, checkpoint: int) -> None:
+        try:
+            self._getter, *readers = connect_readers(self.database, 1 + READERS)
+        except BaseException:
+            connection.close()
+            raise
+        for reader in readers:
+            self._readers.put(reader)
         self._writer, self.checkpoint = connection, checkpoint
-        self._getter = connect(self.database, writes=False)
-        for _ in range(READERS):
-            self._readers.put(connect(self.database, writes=False))
         self.there = True
 
     def _create(self) -> sqlite3.Connection:
-        connection = create(self.database)
-        self._begin(connection, 0)
+        # It may be there: a first try may have failed after it was made.
+        made = open_intact(self.database, expected_seq=0, writes=True)
+        connection, checkpoint = made or (create(self.database), 0)
+        self._begin(connection, checkpoint)
         return connection
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 import sqlite3
 import tempfile
@@ -12,7 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
-from holdfast.engines.journal.wal.disk import DatabaseFile, LocalDatabaseFile
+from holdfast.engines.journal.wal.disk import (
+    CANNOT_GROW,
+    DatabaseFile,
+    LocalDatabaseFile,
+    remedy,
+)
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.errors import (
     CorruptHistory,
@@ -88,6 +92,19 @@ def connect(database: DatabaseFile, *, writes: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
+
+
+def connect_readers(database: DatabaseFile, count: int) -> list[sqlite3.Connection]:
+    """Return so many reading connections, or raise and keep none open."""
+    opened: list[sqlite3.Connection] = []
+    try:
+        while len(opened) < count:
+            opened.append(connect(database, writes=False))
+    except BaseException:
+        for connection in opened:
+            connection.close()
+        raise
+    return opened
 
 
 def open_writer(
@@ -261,6 +278,7 @@ def _crc(seq: int, forget_before_us: int) -> int:
     return crc32(f"{seq} {forget_before_us}".encode())
 
 
+_CANNOT_GROW = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN})
 _DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
@@ -273,10 +291,15 @@ def translated(error: Exception, file: str) -> HoldfastError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _DAMAGED:
         return CorruptHistory(file, "", "", str(error))
-    if code == sqlite3.SQLITE_FULL or getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT):
+    if code in _CANNOT_GROW or getattr(error, "errno", 0) in CANNOT_GROW:
+        advice = "free disk space"
+        if code == sqlite3.SQLITE_CANTOPEN:
+            advice = "raise the limit of open files, or let this user open it"
+        elif code != sqlite3.SQLITE_FULL:
+            advice = remedy(error, file)
         return StorageFull(
             f"{file} cannot grow ({error}): finished work is kept in memory and in the log until "
-            "there is room. Free disk space"
+            f"it can. To mend it, {advice}"
         )
     return StorageError(
         f"{file} cannot be read or written ({error}): what it lacks stays in the log. Fix the disk"

@@ -34,7 +34,7 @@ from .aggregates import InternedNames, write_tallies
 from .database import (
     READERS,
     HistoryCheckpoint,
-    connect,
+    connect_readers,
     open_writer,
     read_checkpoint,
     translated,
@@ -66,10 +66,10 @@ class SqliteHistory:
         self.forget_before_us = checkpoint.forget_before_us
         """Completed and cancelled jobs that finished before this are hidden."""
         self._writer = writer
-        self._getter = connect(database, writes=False)
+        self._getter, *readers = connect_readers(database, 1 + READERS)
         self._readers: queue.SimpleQueue[sqlite3.Connection] = queue.SimpleQueue()
-        for _ in range(READERS):
-            self._readers.put(connect(database, writes=False))
+        for reader in readers:
+            self._readers.put(reader)
         self._kinds = InternedNames()
         self._oldest_us = 0
         """No job that finished before this is left to forget."""
@@ -99,7 +99,11 @@ class SqliteHistory:
             writer, checkpoint = open_writer(
                 database, expected_seq=expected_seq, last_seq=last_seq, begin_at=begin_at
             )
-            return cls(database, writer, checkpoint)
+            try:
+                return cls(database, writer, checkpoint)
+            except BaseException:
+                writer.close()
+                raise
         except (sqlite3.Error, OSError) as error:
             raise translated(error, database.file) from error
 
@@ -277,9 +281,12 @@ class SqliteHistory:
 
     def dump(self) -> Iterator[list[DumpRecord]]:
         """Return everything that is stored now, whatever is written meanwhile."""
-        connection = connect(self.database, writes=False)
-        connection.execute("BEGIN")
-        read_checkpoint(connection, self.file)  # fixes what this connection sees
+        try:
+            [connection] = connect_readers(self.database, 1)
+            connection.execute("BEGIN")
+            read_checkpoint(connection, self.file)  # fixes what this connection sees
+        except (sqlite3.Error, OSError) as error:
+            raise translated(error, self.file) from error
         source = queries.ReadSnapshot(connection, self.file, self.forget_before_us)
 
         def batches() -> Iterator[list[DumpRecord]]:

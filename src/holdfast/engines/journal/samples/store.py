@@ -18,8 +18,9 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.engines.ownership import claim_database
 from holdfast.engines.structured_log import StructuredLog
-from holdfast.model.errors import EngineClosed
+from holdfast.model.errors import EngineClosed, StoreNotOurs
 from holdfast.model.samples import (
     QueueSample,
     SampleQuery,
@@ -125,7 +126,7 @@ class SqliteSamples:
                     raise
                 self._discard(error)
                 found = work(self._connected())
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, StoreNotOurs) as error:
             self._disconnect()
             if not self._failing:
                 self._failing = True
@@ -141,13 +142,13 @@ class SqliteSamples:
 
     def _open(self) -> sqlite3.Connection:
         path = self._path if self._writes else f"{Path(self._path).absolute().as_uri()}?mode=ro"
+        if self._path != _MEMORY:
+            claim_database(Path(self._path), create=self._writes)
         connection = sqlite3.connect(
             path, uri=not self._writes, isolation_level=None, check_same_thread=False
         )
         try:
             if self._writes:
-                if self._path != _MEMORY:
-                    Path(self._path).chmod(0o600)
                 for pragma in ("synchronous = OFF", "journal_mode = TRUNCATE"):
                     connection.execute(f"PRAGMA {pragma}").fetchall()
             self._check(connection)

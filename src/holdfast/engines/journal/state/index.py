@@ -58,6 +58,7 @@ from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
 from .ordering import DependentIndex, KeyName, KeyQueue
+from .ready_heads import ReadyHeads
 from .ready_queue import ReadyQueue, Tenants, TenantState, TimeIndex
 
 N = TypeVar("N", str, tuple[str, str])
@@ -129,6 +130,8 @@ class JournalIndex:
         self.history_seq = history_seq
         self._tenants: Tenants = {}
         self._ready: dict[str, dict[tuple[str, str, int], ReadyQueue]] = {}
+        self._heads: ReadyHeads | None = None
+        """For claims from very many queues; made by the first of them."""
         self._scheduled = TimeIndex()
         self._scheduled_of: defaultdict[str, int] = defaultdict(int)
         """How many jobs of each queue are in it."""
@@ -146,7 +149,7 @@ class JournalIndex:
 
     def fold(self, effect: Effect, seq: int) -> Job | None:
         """Apply the effect of this sequence number; return its job as it is now."""
-        if isinstance(effect, SETTINGS):
+        if type(effect) is EventAppended or isinstance(effect, SETTINGS):
             self._set(effect, seq)
             return None
         if isinstance(effect, WHOLE):
@@ -219,6 +222,9 @@ class JournalIndex:
         """The same for a job with a key: another job may become the next of its key."""
         keyed = job or old
         key_queue = self._key_queue(keyed)
+        if type(effect) is Enqueued and old is None and job is not None and key_queue.is_last(job):
+            self._enqueue_last(tenant, key_queue, job)
+            return
         was, behind = key_queue.candidate(), key_queue.behind
         self._replace(tenant, old, job, effect)
         if self.unordered and old is not None and old.token not in self._leases:
@@ -228,6 +234,14 @@ class JournalIndex:
             self._behind_of[keyed.queue] += key_queue.behind - behind
             if not key_queue:
                 del self._keys[keyed.tenant, keyed.queue, keyed.ties.key]
+
+    def _enqueue_last(self, tenant: TenantState, key_queue: KeyQueue, job: Job) -> None:
+        """The same for a new job behind all of its key: no other can become the next one."""
+        tenant.jobs[job.id] = job
+        self._enter(tenant, job)
+        if key_queue.candidate() is job and not self._free_to_queue(job):
+            self._queue(tenant, job)
+        self._behind_of[job.queue] += key_queue.holds_up(job)
 
     def _advance(self, at_us: int, seq: int) -> None:
         self.seq = seq
@@ -451,7 +465,7 @@ class JournalIndex:
 
     def _queue(self, tenant: TenantState, job: Job) -> None:
         if job.run_at_us <= self._due_us:
-            self._ready_queue(tenant, job).add(job)
+            self._make_ready(tenant, job)
         else:
             self._scheduled.add(job.run_at_us, job)
             self._scheduled_of[job.queue] += 1
@@ -487,7 +501,13 @@ class JournalIndex:
             return
         for job in self._scheduled.take(now_us, self._tenants):
             self._scheduled_of[job.queue] -= 1
-            self._ready_queue(self._tenants[job.tenant], job).add(job)
+            self._make_ready(self._tenants[job.tenant], job)
+
+    def _make_ready(self, tenant: TenantState, job: Job) -> None:
+        ready_queue = self._ready_queue(tenant, job)
+        ready_queue.add(job)
+        if self._heads is not None:
+            self._heads.added(job, ready_queue)
 
 
 def _put(into: MutableMapping[N, T], name: N, value: T | None) -> None:

@@ -100,6 +100,10 @@ class KeyQueue:
                 return
             yield job
 
+    def is_last(self, job: Job) -> bool:
+        """Whether a job that is not here yet comes after all that are."""
+        return not self._order or job.ties.key_seq > self._order[-1]
+
     def flight(self) -> Sequence[Job]:
         """Return the jobs in flight, in order."""
         if len(self._in_flight) < 2:

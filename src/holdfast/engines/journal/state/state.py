@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from sys import intern
 
@@ -26,9 +26,12 @@ from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from .index import JournalIndex
 from .limits import LimitUsage
 from .ordering import holding
+from .ready_heads import ReadyHeads
 from .ready_queue import ReadyQueue, TenantState
 
 _BLOCKED, _PENDING, _IN_FLIGHT = State.BLOCKED, State.PENDING, State.IN_FLIGHT
+MANY_QUEUES = 256
+"""A claim from more queues than this does not look at each of them."""
 TOKENS_PER_SEGMENT_BITS = 36
 """Each opening issues tokens above its first segment's number times two to this."""
 
@@ -196,17 +199,21 @@ class JournalState(JournalIndex):
         if now_us > self._due_us:
             self._promote(now_us)
         limited_queues, out = self.limits.limited, self.outages.active
-        plain = queues
+
+        def is_plain(queue: str) -> bool:
+            return queue in queues and queue not in limited_queues and not self.outages.of(queue)
+
+        if len(queues) > MANY_QUEUES:
+            merged = self._first_of_many(is_plain, tasks, caller)
+        else:
+            plain = [one for one in queues if is_plain(one)] if limited_queues or out else queues
+            merged = self._merged(plain, tasks, caller)
+        source = self._claimable(merged, caller, now_us)
         if limited_queues or out:
-            plain = [
-                one for one in queues if one not in limited_queues and not self.outages.of(one)
-            ]
-        source = self._claimable(self._merged(plain, tasks, caller), caller, now_us)
-        if len(plain) < len(queues):
             limited = [
                 self._limited(queue, tasks, caller, now_us)
-                for queue in queues
-                if queue in limited_queues and not self.outages.of(queue)
+                for queue in (sorted(limited_queues) if len(queues) > MANY_QUEUES else queues)
+                if queue in limited_queues and queue in queues and not self.outages.of(queue)
             ]
             probes = [
                 self._probes(outage, queues, tasks, caller, now_us) for outage in out.values()
@@ -219,12 +226,12 @@ class JournalState(JournalIndex):
                 break
         if chain == 1 or len(found) == limit:
             return found
-        return self._with_followers(found, plain, caller, limit, now_us, chain)
+        return self._with_followers(found, is_plain, caller, limit, now_us, chain)
 
     def _with_followers(
         self,
         heads: list[Job],
-        plain: Collection[str],
+        is_plain: Callable[[str], bool],
         caller: Caller,
         limit: int,
         now_us: int,
@@ -236,7 +243,7 @@ class JournalState(JournalIndex):
         for head in heads:
             found.append(head)
             most = min(room, chain - 1)
-            if most and head.ties.key is not None and head.queue in plain:
+            if most and head.ties.key is not None and is_plain(head.queue):
                 for job in islice(self._key_queue(head).followers(head, now_us), most):
                     if not caller.can_access(job.tenant, job.scope):
                         break
@@ -312,6 +319,20 @@ class JournalState(JournalIndex):
             same = [ready_queue for _, ready_queue in group]
             yield from same[0] if len(same) == 1 else heapq.merge(*same, key=_place)
 
+    def _first_of_many(
+        self, is_wanted: Callable[[str], bool], tasks: Collection[str] | None, caller: Caller
+    ) -> Iterator[Job]:
+        """Do the same for very many queues, without a look at each of them."""
+        if self._heads is None:
+            self._heads = ReadyHeads(self._ready)
+
+        def wanted(queue: str, kind: tuple[str, str, int]) -> bool:
+            tenant, task, _priority = kind
+            within = caller.tenant is None or tenant == caller.tenant
+            return within and (tasks is None or task in tasks) and is_wanted(queue)
+
+        return self._heads.jobs(wanted)
+
     def claim_usage(self, job: Job) -> ClaimUsage:
         """Return what counts against the limits of this job's queue, tenant and key."""
         of_tenant = {name: one.in_flight(job.queue) for name, one in self._tenants.items()}
@@ -332,7 +353,9 @@ class JournalState(JournalIndex):
             self._promote(now_us)
         moments = [self._scheduled.next_us(self._tenants)]
         if self.policies:
-            moments += [self.limits.opens_at_us(queue, now_us) for queue in queues]
+            moments += [
+                self.limits.opens_at_us(queue, now_us) for queue in self.policies if queue in queues
+            ]
         if self.outages.active:
             held = [outage for queue in queues if (outage := self.outages.of(queue))]
             moments += [opens_at_us(outage, now_us) for outage in held]

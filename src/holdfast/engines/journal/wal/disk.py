@@ -7,6 +7,7 @@ reorder, fail or kill at any of them. Names are relative: ``log/…`` and ``snap
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sqlite3
 import sys
@@ -14,15 +15,24 @@ import weakref
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from holdfast.engines import ownership
 from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
-from holdfast.model.errors import DirectoryInUse, StorageError
+from holdfast.engines.socket_path import SOCKET_NAME
+from holdfast.model.errors import DirectoryInUse, StorageError, StoreNotOurs
 
 LOG = "log"
 SNAPSHOTS = "snapshots"
 DATABASE = "cold.sqlite"
 EVENTS = "events.sqlite"
 SAMPLES = "samples.sqlite"
+LOCK = "LOCK"
+CANNOT_GROW = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM}
+)
+"""Why no file can be made, or made longer: new work is refused, and nothing is lost."""
 _BUSY_SECONDS = 10.0
+_STORE_NAMES = (LOCK, LOG, SNAPSHOTS, READ_MODELS, SOCKET_NAME, "MOVED", "MOVING", "lost+found")
+_STORE_PREFIXES = (DATABASE, EVENTS, SAMPLES)
 
 
 class DatabaseFile(Protocol):
@@ -126,6 +136,19 @@ class Disk(Protocol):
         """Return the database of the events, in the root; it need not be there yet."""
 
 
+def remedy(error: BaseException, place: str) -> str:
+    """Return what to do when no file can be made in this place."""
+    number = getattr(error, "errno", None)
+    if number in (errno.EMFILE, errno.ENFILE):
+        own = number == errno.EMFILE
+        whose = "this process" if own else "the system"
+        limit = "ulimit -n, or LimitNOFILE= of systemd" if own else "fs.file-max"
+        return f"{whose} has too many files open: raise the limit ({limit})"
+    if number in (errno.EACCES, errno.EPERM):
+        return f"this user may not make files there: see `ls -ld {place}`"
+    return "free some space" if number in CANNOT_GROW else "check the disk"
+
+
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
     """Write all of it, even if the system takes it in parts."""
     written = disk.write(fd, data, offset)
@@ -174,6 +197,8 @@ class LocalDisk:
             SNAPSHOTS: Path(snapshots).absolute() if snapshots else self._root / SNAPSHOTS,
         }
         self._lock_fd: int | None = None
+        self._directories: dict[str, int] = {}
+        """The open places of an owner: a sync must not need another file."""
 
     @property
     def root(self) -> str:
@@ -190,13 +215,15 @@ class LocalDisk:
         try:
             for path in (self._root, *self._places.values()):
                 _make_directory(path)
+            self.claim()
             # Python opens files close-on-exec: a child never inherits the lock.
-            fd = os.open(self._root / "LOCK", os.O_RDWR | os.O_CREAT, 0o600)
+            fd = _open_ours(self._root / LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
-            raise StorageError(
-                f"cannot write in {self._root}: {error.strerror}. Check that the directory may be "
-                "created and written by this user"
-            ) from None
+            advice = remedy(error, str(self._root))
+            if error.errno not in CANNOT_GROW:
+                advice = "check that the directory may be created and written by this user"
+            problem = f"cannot write in {self._root}: {error.strerror}; {advice}"
+            raise StorageError(problem) from None
         try:
             _lock_file(fd)
         except OSError:
@@ -211,10 +238,37 @@ class LocalDisk:
             _pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = fd
         _HELD_LOCKS.add(self)
+        try:
+            if sys.platform != "win32":
+                for place, path in self._places.items():
+                    self._directories[place] = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            self.unlock()
+            advice = remedy(error, str(self._root))
+            raise StorageError(f"cannot open {self._root}: {error.strerror}; {advice}") from None
+
+    def claim(self) -> None:
+        """Refuse directories that are not ours, or mend them; see ``ownership``."""
+        ownership.claim_directory(self._root, _is_store_name)
+        for path in (*self._places.values(), self.read_models):
+            ownership.claim_directory(path)
+
+    def ownership_problems(self) -> list[StoreNotOurs]:
+        """Return every directory and file that is not ours, or too wide; change nothing."""
+        found: list[StoreNotOurs | None] = []
+        for path in (self._root, *self._places.values(), self.read_models):
+            found.append(ownership.directory_problem(path))
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                files = [one for one in path.iterdir() if _is_file_of_store(path, one)]
+                found += [ownership.file_problem(one, one.lstat()) for one in sorted(files)]
+        return [one for one in found if one is not None]
 
     def unlock(self) -> None:
         """Release the directory."""
         _HELD_LOCKS.discard(self)
+        for directory in self._directories.values():
+            os.close(directory)
+        self._directories.clear()
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None
@@ -222,7 +276,7 @@ class LocalDisk:
     def owner(self) -> str | None:
         """Return the process that owns the directory, or None; change nothing."""
         try:
-            fd = os.open(self._root / "LOCK", os.O_RDWR)
+            fd = _open_ours(self._root / LOCK, os.O_RDWR)
         except OSError:
             return None
         try:
@@ -241,11 +295,17 @@ class LocalDisk:
 
     def create(self, name: str) -> int:
         """Create the file, emptied if it was there."""
-        return os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_TRUNC | _BINARY, 0o600)
+        fd = _open_ours(self._path(name), os.O_RDWR | os.O_CREAT)
+        try:
+            os.ftruncate(fd, 0)  # only now: it is known whose file it is
+        except BaseException:
+            os.close(fd)
+            raise
+        return fd
 
     def open(self, name: str) -> int:
         """Open an existing file for reading."""
-        return os.open(self._path(name), os.O_RDONLY | _BINARY)
+        return _open_ours(self._path(name), os.O_RDONLY)
 
     def close(self, fd: int) -> None:
         """Close it."""
@@ -293,7 +353,10 @@ class LocalDisk:
 
     def sync_directory(self, place: str) -> None:
         """Return when the names in this place are on stable storage."""
-        _sync_directory(self._places[place])
+        if place in self._directories:
+            os.fsync(self._directories[place])
+        else:
+            _sync_directory(self._places[place])
 
     def forget_cached(self, fd: int) -> None:
         """Ask the system to read the file from the device the next time."""
@@ -344,8 +407,9 @@ class LocalDatabaseFile:
 
     def connect(self) -> sqlite3.Connection:
         """Open the file, creating it with mode 0600 if needed."""
-        if not self._path.exists():
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        known = self._path.exists()
+        ownership.claim_database(self._path, create=True)
+        if not known:
             _sync_directory(self._path.parent)
         return sqlite3.connect(
             self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
@@ -372,6 +436,7 @@ class LocalDatabaseFile:
         return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal")]
 
 
+_IS_LINK = (errno.ELOOP, errno.EMLINK)
 _HELD_LOCKS: weakref.WeakSet[LocalDisk] = weakref.WeakSet()
 
 
@@ -385,12 +450,47 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_release_locks)
 
 
+def _is_store_name(name: str) -> bool:
+    """Whether this may be in the root of a store."""
+    return name in _STORE_NAMES or name.startswith(_STORE_PREFIXES)
+
+
+def _is_file_of_store(place: Path, path: Path) -> bool:
+    """Whether this, found in a place of a store, is one of its files."""
+    if path.name in (LOG, SNAPSHOTS, READ_MODELS, SOCKET_NAME, "lost+found"):
+        return False
+    return place.name in (LOG, SNAPSHOTS, READ_MODELS) or _is_store_name(path.name)
+
+
+def _open_ours(path: Path, flags: int) -> int:
+    """Open a file of ours, and never what a link points to; a new one has mode 0600."""
+    try:
+        fd = os.open(path, flags | _BINARY | _NO_LINKS, ownership.PRIVATE_FILE)
+    except OSError as error:
+        if error.errno in _IS_LINK and path.is_symlink():
+            raise ownership.linked(path) from None
+        raise
+    try:
+        found = os.fstat(fd)
+        ownership.check_file(path, found)
+        if ownership.too_wide(found):
+            os.fchmod(fd, ownership.PRIVATE_FILE)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
 def _make_directory(path: Path) -> None:
-    """Make the directory and every parent that is missing, each durable in its own parent."""
+    """Make the directory, for this user alone, and every parent, each durable in its own parent."""
     if path.is_dir():
         return
-    _make_directory(path.parent)
-    path.mkdir(exist_ok=True)
+    for parent in reversed(path.parents):
+        if not parent.is_dir():
+            parent.mkdir(mode=0o755, exist_ok=True)
+            _sync_directory(parent.parent)
+    with contextlib.suppress(FileExistsError):
+        ownership.make_directory(path)
     _sync_directory(path.parent)
 
 
@@ -408,6 +508,7 @@ if sys.platform == "win32":
     import msvcrt
 
     _BINARY = os.O_BINARY
+    _NO_LINKS = 0
 
     def _lock_file(fd: int) -> None:
         # Far beyond the owner's name, which must stay readable.
@@ -426,6 +527,8 @@ else:
     import fcntl
 
     _BINARY = 0
+    # Not blocking: what is there may be a pipe that nobody writes.
+    _NO_LINKS = os.O_NOFOLLOW | os.O_NONBLOCK
     _pwrite = os.pwrite
     _pread = os.pread
 

@@ -9,7 +9,6 @@ stop a write.
 from __future__ import annotations
 
 import contextlib
-import errno
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from holdfast.model.errors import InvariantViolation, StorageFull
 from holdfast.model.job import Whole
 
 from . import frames
-from .disk import LOG, Disk, write_all
+from .disk import CANNOT_GROW, LOG, Disk, remedy, write_all
 from .frames import FrameKind
 from .schema import SCHEMA
 
@@ -33,7 +32,6 @@ KEPT_SUFFIX = ".kept"
 UNFINISHED_SUFFIX = ".new"
 DEFAULT_SEGMENT_BYTES = 64 * 1024 * 1024
 _FSYNC_BOUNDS = (0.0001, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 
 
 class SegmentHead(msgspec.Struct, frozen=True):
@@ -241,17 +239,18 @@ class SegmentWriter:
                 self._disk.sync(fd)
                 self._disk.rename(name + UNFINISHED_SUFFIX, name)
                 self._disk.sync_directory(LOG)
-            except OSError:
+            except BaseException:
                 self._disk.close(fd)
                 raise
         except OSError as error:
-            if error.errno not in _NO_SPACE:
+            if error.errno not in CANNOT_GROW:
                 raise
             with contextlib.suppress(OSError):
                 self._disk.remove(name + UNFINISHED_SUFFIX)
             raise StorageFull(
                 f"{self._disk.root} has no room for another segment of "
-                f"{self.segment_bytes:,} bytes: free some space. Work under way goes on meanwhile"
+                f"{self.segment_bytes:,} bytes ({error.strerror}): "
+                f"{remedy(error, self._disk.root)}. Work under way goes on meanwhile"
             ) from None
         self._next_number += 1
         self._disk_full = False

@@ -19,8 +19,12 @@ from holdfast.model.audit import (
 
 
 def add_audit(entries: Sequence[AuditEntry], now_us: int) -> SansIO[AuditHead]:
-    """Append entries to the chain; one transaction at a time does that."""
-    yield from execute("lock_keys", names=["audit"])
+    """Append entries to the chain; one transaction at a time does that.
+
+    Code from before migration 15 has another lock: who is second then violates the primary key, and
+    is tried again.
+    """
+    yield from execute("lock_audit")
     found = yield from execute("read_audit_head")
     head = AuditHead(*found[0]) if found else AuditHead()
     records: list[AuditRecord] = []

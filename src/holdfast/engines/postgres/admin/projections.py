@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.sansio import SansIO, execute, execute_all
+from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import ChangedMeanwhile
 from holdfast.model.projection import ProjectionState
@@ -33,8 +33,13 @@ def set_projection(
     yield from execute("lock_keys", names=[f"projection/{state.name}"])
     if (yield from projections()).get(state.name) != expected:
         raise ChangedMeanwhile("projection", state.name)
-    record = msgspec.json.encode(state).decode()
-    yield from execute("put_projection", name=state.name, state=record)
+    yield from execute_all(put_statement(state))
     if attribution.audit:
         [[[now_us]]] = yield from execute_all(context.now())
         yield from add_audit(attribution.audit, now_us)
+
+
+def put_statement(state: ProjectionState) -> Statement:
+    """Return the statement that stores what is known about a projection."""
+    record = msgspec.json.encode(state).decode()
+    return Statement("put_projection", {"name": state.name, "state": record})

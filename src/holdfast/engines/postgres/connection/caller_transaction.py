@@ -1,7 +1,7 @@
 """Verbs in the caller's own transaction: its changes and those of the verb are committed together.
 
 Nothing here begins or ends that transaction. A savepoint keeps it usable when something is refused
-or when another transaction conflicts.
+or when another transaction conflicts. Meanwhile the search_path is ours, as on our own connections.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.model.errors import InvalidInput, Unavailable
 
 from .arrays import with_arrays
+from .database import lock_timeout_ms
 from .driver_adapters import Async, Sync, check_usable, driver_of, driver_of_async, url_of
 from .sansio import Row, SansIO, Statement
 from .statements import statement
@@ -117,7 +118,7 @@ def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) ->
                 result: T = stop.value
                 return result
             statements = [_statement(one, options) for one in batch.statements]
-            before = [] if begun else [_BEGIN]
+            before = [] if begun else _beginning(options)
             after = _ending(queues, options) if batch.last else []
             begun = True
             results = yield [*before, *statements, *after]
@@ -130,12 +131,19 @@ def _try_once(verb: Verb[T], options: PostgresOptions, queues: Sequence[str]) ->
                 yield [_UNDO, _KEEP]
 
 
+def _beginning(options: PostgresOptions) -> list[DriverStatement]:
+    """Return the statements before those of the verb; what they set is set back after it."""
+    parameters = {"lock_timeout": str(lock_timeout_ms(options))}
+    return [_BEGIN, _statement(Statement("replace_settings", parameters), options)]
+
+
 def _ending(queues: Sequence[str], options: PostgresOptions) -> list[DriverStatement]:
     """Return the statements after those of the verb."""
+    ending = [_statement(Statement("restore_settings", {}), options), _KEEP]
     if not queues:
-        return [_KEEP]
+        return ending
     parameters = {"channel": options.schema, "queues": sorted(set(queues))}
-    return [_statement(Statement("notify_at_commit", parameters), options), _KEEP]
+    return [_statement(Statement("notify_at_commit", parameters), options), *ending]
 
 
 def _statement(one: Statement, options: PostgresOptions) -> DriverStatement:

@@ -1,13 +1,16 @@
 """The server: runs verbs on pooled connections, each in a transaction, with retries.
 
 No state is kept in a session: statements name their schema, and locks end with their transaction.
-So a pooler in transaction mode may be in between.
+So a pooler in transaction mode may be in between. What a session must have (a search_path in which
+nobody else can put functions or operators, a time-out of locks) comes with the connection; where a
+pooler drops that, it is set in every transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import random
 from collections.abc import Callable, Coroutine
 from itertools import chain
@@ -27,16 +30,15 @@ from holdfast.engines.postgres.errors import (
 )
 from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.postgres.schema.check import check_usable
-from holdfast.model.errors import EngineClosed, Unavailable
+from holdfast.model.errors import EngineClosed
 
+from .conflicts import Conflicts
 from .pipeline import BoundStatement, PipelineConnection, StatementNotBuilt
 from .pool import ConnectionPool
-from .sansio import Row, SansIO, Statement, StatementBatch
+from .sansio import Row, SansIO, Statement, StatementBatch, execute
 from .statements import NumberedStatement, numbered
 
 T = TypeVar("T")
-_MAX_TRIES = 20
-"""How often a verb is tried when it conflicts with other transactions."""
 _FIRST_PAUSE_SECONDS = 0.002
 _MAX_PAUSE_SECONDS = 0.5
 _SLACK_SECONDS = 5.0
@@ -46,6 +48,12 @@ _IDLE_SECONDS = 10.0
 others wait for its locks."""
 _SESSION_IDLE_SECONDS = 60.0
 """The same for a transaction in which a projection's code runs."""
+SEARCH_PATH = "pg_catalog,pg_temp"
+"""Where names without a schema are looked up: pg_temp is last, and no other schema is there."""
+SET_SEARCH_PATH = b"SET LOCAL search_path = pg_catalog, pg_temp"
+_LOCK_SECONDS = 5.0
+"""How long a statement waits for a lock; then the transaction is tried again from its start, and
+holds nothing in between. Anybody who may connect can take an advisory lock."""
 _PINNED = (
     "plan_cache_mode=force_generic_plan",
     "enable_seqscan=off",
@@ -62,7 +70,8 @@ _CUSTOM_PLANNED = frozenset(
         *("group_dead", "group_dead_by_hour", "group_tallies", "group_tallies_by_hour"),
         *("read_queue_stats", "find_problems", "find_wrong_tallies"),
         *("change_lines", "find_old_days"),
-        *("read_schema_state", "find_missing_rights", "read_server_settings"),
+        *("read_schema_state", "find_missing_rights", "find_roles_with", "read_server_settings"),
+        "read_access",
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
         *("find_events", "count_events", "find_missing_jobs"),
         *("measure_history", "count_history_blocks", "forget_history_blocks"),
@@ -84,6 +93,10 @@ class Database:
         self.url = url
         self.options = options
         self._closed = False
+        self.may_write = True
+        """Whether the user has the rights to change something, as far as is known."""
+        self.unencrypted_host = ""
+        """The host that is reached over a network without TLS; empty if none is."""
         self._settings = _settings(url, options)
         # Longer than the server allows: then the connection is dead without notice. By then the
         # kernel has dropped what it could not deliver (``tcp_user_timeout``).
@@ -91,18 +104,34 @@ class Database:
         self._timeout_seconds = statement_seconds + min(statement_seconds, _SLACK_SECONDS)
         self._connections = ConnectionPool(url, options)
 
-    async def open(self) -> None:
-        """Connect, or raise ``Unavailable`` with what is wrong with the server or the schema."""
+    async def open(self, *, reading: bool = False) -> None:
+        """Connect, or raise ``Unavailable`` with what is wrong with the server or the schema.
+
+        ``reading``: the user need not have the right to change anything.
+        """
         schema = self.options.schema
         connection = await self.connect()
+        if not (connection.pgconn.ssl_in_use or _is_local(connection.info.hostaddr)):
+            self.unencrypted_host = connection.info.host
         try:
-            usable = check_usable(schema, place(self.url))
-            await self._run(connection, usable, reading=True)
+            usable = check_usable(schema, place(self.url), reading=reading)
+            self.may_write = await self._run(connection, usable, reading=True)
+            [[path]] = await self._run(connection, execute("show_search_path"), reading=True)
+            if "options" in self._settings and path.replace(" ", "") != SEARCH_PATH:
+                del self._settings["options"]  # a pooler ignores them
         except (psycopg.Error, OSError, TimeoutError) as error:
             raise translated(error, self.url, schema) from error
         finally:
             await connection.close()
         await self._connections.open(self._pinned(dict(self._settings)))
+
+    @property
+    def local_settings(self) -> list[bytes]:
+        """The SQL that sets in a transaction what did not come with the connection."""
+        if "options" in self._settings:
+            return []
+        timeout_ms = lock_timeout_ms(self.options)
+        return [SET_SEARCH_PATH, f"SET LOCAL lock_timeout = {timeout_ms}".encode()]
 
     def session_settings(self, *, pinned: bool) -> dict[str, Any]:
         """Return the settings of a synchronous connection; ``pinned``: to find rows by indexes."""
@@ -164,7 +193,7 @@ class Database:
         self.check_open()
         give_up = monotonic() + self.options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
-        tries = 0
+        conflicts = Conflicts(self.url, self.options)
         cancellations = _cancellations()
         while True:
             try:
@@ -185,11 +214,7 @@ class Database:
                 if monotonic() >= give_up:
                     raise translated(cause, self.url, self.options.schema) from cause
             except TRY_AGAIN as error:
-                tries += 1
-                if tries >= _MAX_TRIES:
-                    raise Unavailable(
-                        f"conflicts with other transactions, {tries} times: try again"
-                    ) from error
+                conflicts.add(error)
             except (psycopg.Error, OSError, TimeoutError) as error:
                 if not is_connection_lost(error) or monotonic() >= give_up:
                     raise translated(error, self.url, self.options.schema) from error
@@ -241,8 +266,10 @@ class Database:
         statements = batch.statements
         streamed = not isinstance(statements, list | tuple)
         replans = not streamed and any(map(_is_custom_planned, statements))
-        alone = replans and not begun and not begins
+        local = [] if begun else self.local_settings
+        alone = bool(replans or local) and not begun and not begins
         before = [_BEGIN] if begins or alone else []
+        before += [BoundStatement(NumberedStatement(text, ()), {}) for text in local]
         if replans:
             before.append(self._bind(Statement("use_custom_plans", {})))
         after = [_COMMIT] if (begun and batch.last) or alone else []
@@ -273,14 +300,24 @@ def _settings(url: str, options: PostgresOptions) -> dict[str, Any]:
         "application_name": "holdfast",
         "connect_timeout": max(1, int(options.patience_seconds)),
         "options": (
-            f"{given} -c statement_timeout={timeout_ms}"
-            f" -c idle_in_transaction_session_timeout={idle_ms}"
+            f"-c lock_timeout={lock_timeout_ms(options)} {given} -c statement_timeout={timeout_ms}"
+            f" -c idle_in_transaction_session_timeout={idle_ms} -c search_path={SEARCH_PATH}"
         ).strip(),
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
         "tcp_user_timeout": timeout_ms,
     }
+
+
+def _is_local(address: str) -> bool:
+    """Whether this address, empty for a Unix socket, is on this machine."""
+    return not address or ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def lock_timeout_ms(options: PostgresOptions) -> int:
+    """Return how long a statement waits for a lock."""
+    return int(min(options.statement_timeout_seconds / 2, _LOCK_SECONDS) * 1_000)
 
 
 def _cancellations() -> int:

@@ -37,7 +37,7 @@ from holdfast.model.outage import is_outage_failure
 from holdfast.model.outcome import Outcome, OutcomeKind
 
 from .chains import FlightOf, flight_by_key
-from .unit_of_work import Key, Name, UnitOfWork, key_columns, lock_keys
+from .unit_of_work import Key, Name, UnitOfWork, key_columns
 
 Lease = tuple[str, str, int]
 """A job's tenant and id, and the token under which it is held."""
@@ -114,9 +114,10 @@ def settle_full(
     """
     first = first_of_each(outcomes)
     names = rows.names(lease[:2] for lease in first)
-    [[[now_us]], found_keys] = yield from execute_all(context.now(), Statement("find_keys", names))
-    keys: list[Key] = [(tenant, queue, key) for tenant, queue, key in found_keys]
-    yield from execute_all(*lock_keys(keys))
+    [[[now_us]], locked] = yield from execute_all(
+        context.now(), Statement("lock_lease_keys", names)
+    )
+    keys: list[Key] = [(tenant, queue, key) for tenant, queue, key, _locked in locked]
     settled: set[Lease] = set()
     queues: list[str] = []
     if keys and len(completions(first.values())) == len(first):

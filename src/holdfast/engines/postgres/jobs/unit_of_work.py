@@ -176,7 +176,23 @@ def lock_keys(keys: Sequence[Key]) -> list[Statement]:
     """Return the statements that lock these keys until the end of the transaction."""
     if not keys:
         return []
-    return [Statement("lock_keys", {"names": ["/".join(("key", *key)) for key in keys]})]
+    return [Statement("lock_keys", {"names": list(map(_lock_name, keys))})]
+
+
+def try_lock_keys_of(names: Sequence[Name]) -> SansIO[set[Key]]:
+    """Lock the keys of these jobs that are free; return the others."""
+    found = yield from execute("find_keys", **rows.names(names))
+    keys: dict[str, Key] = {
+        _lock_name((tenant, queue, key)): (tenant, queue, key) for tenant, queue, key in found
+    }
+    if not keys:
+        return set()
+    held = yield from execute("try_lock_keys", names=list(keys))
+    return {keys[name] for (name,) in held}
+
+
+def _lock_name(key: Key) -> str:
+    return "/".join(("key", *key))
 
 
 def lock_keys_of(names: Sequence[Name]) -> SansIO[None]:

@@ -14,7 +14,13 @@ from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execu
 from holdfast.engines.postgres.jobs.chains import find_chains
 from holdfast.engines.postgres.jobs.key_lines import KeyLines
 from holdfast.engines.postgres.jobs.settle_statements import after_changes, write_effects
-from holdfast.engines.postgres.jobs.unit_of_work import Name, UnitOfWork, lock_keys_of
+from holdfast.engines.postgres.jobs.unit_of_work import (
+    Key,
+    Name,
+    UnitOfWork,
+    lock_keys_of,
+    try_lock_keys_of,
+)
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model import lifecycle
 from holdfast.model.access import Caller
@@ -59,7 +65,7 @@ class Reclaimer:
         since_us = self.lease_scan.since_us()
         done = await PeriodicLock("reclaim", every_seconds).run(
             resources.database,
-            lambda: reclaim(limit, (), None, caller, resources.context(), since_us),
+            lambda: reclaim(limit, (), None, caller, resources.context(), since_us, waits=False),
             resources.context(),
         )
         if done is None:
@@ -93,8 +99,13 @@ def reclaim(
     caller: Caller,
     context: CallContext,
     since_us: int = 0,
+    *,
+    waits: bool = True,
 ) -> SansIO[ReclaimResult]:
-    """End leases that ran out since then, and jobs that expired; see ``Engine.reclaim``."""
+    """End leases that ran out since then, and jobs that expired; see ``Engine.reclaim``.
+
+    Unless it ``waits``, jobs of a key that is locked are left for another time.
+    """
     bounds = {**rows.reach(caller), "limit": limit, "now_us": context.now_us}
     began = monotonic()
     [[[now_us]], overdue, expired] = yield from execute_all(
@@ -109,7 +120,9 @@ def reclaim(
     names = list(dict.fromkeys([*forced_names, *overdue_names, *expired_names]))
     if not names:
         return ReclaimResult(Reclaim([], []), UnitOfWork(), scan)
-    jobs = yield from lock_jobs(names)
+    jobs, passed_over = yield from lock_jobs(names, waits=waits)
+    if passed_over:
+        scan = None
     reasons: dict[Name, tuple[str, str]] = {
         name: ("stuck", _why(attribution))
         for name in forced_names
@@ -146,11 +159,20 @@ def reclaim(
     return ReclaimResult(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, scan)
 
 
-def lock_jobs(names: Sequence[Name]) -> SansIO[dict[Name, Job]]:
-    """Lock unfinished jobs, and their keys before them; return them as they are now."""
-    yield from lock_keys_of(names)
-    found = yield from execute("lock_jobs", **rows.names(names))
-    return {(job.tenant, job.id): job for job in map(rows.job_of, found)}
+def lock_jobs(names: Sequence[Name], *, waits: bool) -> SansIO[tuple[dict[Name, Job], int]]:
+    """Lock unfinished jobs, and their keys before them; return them as they are now.
+
+    Unless it ``waits``, jobs of a key that somebody has locked are passed over, and counted: who
+    holds one key, even for long, keeps no others from being reclaimed.
+    """
+    held: set[Key] = set()
+    if waits:
+        yield from lock_keys_of(names)
+    else:
+        held = yield from try_lock_keys_of(names)
+    found = [rows.job_of(row) for row in (yield from execute("lock_jobs", **rows.names(names)))]
+    free = [job for job in found if (job.tenant, job.queue, job.ties.key) not in held]
+    return {(job.tenant, job.id): job for job in free}, len(found) - len(free)
 
 
 def _why(attribution: Attribution | None) -> str:

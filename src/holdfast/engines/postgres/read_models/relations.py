@@ -73,6 +73,7 @@ class ProjectionSchema(NamedTuple):
         session.lock(f"projection_table/{self.name}/{name}")
         session.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_MS}ms'")
         session.execute("SET LOCAL statement_timeout = 0")  # an index may take its time
+        session.run("become_owner", schema=self.name)
         try:
             yield
         except pg.InsufficientPrivilege as error:

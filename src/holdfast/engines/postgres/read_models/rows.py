@@ -44,7 +44,7 @@ class TableRows:
         """Return those of these rows that exist, and lock them against other transactions."""
         table = self._table
         columns = [
-            [_parameter(table.columns[name], key[place]) for key in keys]
+            _parameters(table.columns[name], [key[place] for key in keys])
             for place, name in enumerate(table.key)
         ]
         wanted = [f"k{place}" for place in range(len(table.key))]
@@ -99,7 +99,7 @@ class TableRows:
         table = self._table
         names = list(table.columns)
         values: list[str] = [
-            literal([_parameter(kind, row.get(name)) for row in rows])
+            literal(_parameters(kind, [row.get(name) for row in rows]))
             for name, kind in table.columns.items()
         ]
         arrays = _arrays(table, names)
@@ -123,7 +123,7 @@ class TableRows:
             f" IN (SELECT * FROM unnest({_arrays(table, table.key)}))"
         )
         columns = [
-            literal([_parameter(table.columns[name], key[place]) for key in keys])
+            literal(_parameters(table.columns[name], [key[place] for key in keys]))
             for place, name in enumerate(table.key)
         ]
         self._session.execute(text, columns)
@@ -153,6 +153,18 @@ def _arrays(table: ReadModel, names: Sequence[str]) -> str:
     """Return a parameter for each of these columns: its values as an array."""
     types = (POSTGRES.types[table.columns[name]].partition(" COLLATE")[0] for name in names)
     return ", ".join(f"%s::{kind}[]" for kind in types)
+
+
+def _parameters(kind: ColumnType, values: Sequence[Value]) -> Sequence[object]:
+    """Return values of one column as items of an array literal."""
+    if kind not in _CONVERTED and _PLAIN.issuperset(map(type, values)):
+        return values
+    return [_parameter(kind, value) for value in values]
+
+
+_CONVERTED = frozenset({ColumnType.JSON, ColumnType.REAL, ColumnType.TIMESTAMP})
+"""Columns whose values are written differently from what they are."""
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _parameter(kind: ColumnType, value: Value) -> str | int | float | bool | None:

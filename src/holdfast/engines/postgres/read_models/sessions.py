@@ -19,8 +19,9 @@ from psycopg.rows import tuple_row
 
 from holdfast.engines.clock import monotonic
 from holdfast.engines.postgres.connection.arrays import with_arrays
+from holdfast.engines.postgres.connection.conflicts import Conflicts
 from holdfast.engines.postgres.connection.database import Database
-from holdfast.engines.postgres.connection.sansio import Row
+from holdfast.engines.postgres.connection.sansio import Row, SansIO, StatementBatch
 from holdfast.engines.postgres.connection.statements import in_schema, statement
 from holdfast.engines.postgres.errors import (
     TRY_AGAIN,
@@ -28,12 +29,11 @@ from holdfast.engines.postgres.errors import (
     is_connection_lost,
     translated,
 )
-from holdfast.model.errors import EngineClosed, Unavailable
+from holdfast.model.errors import EngineClosed
 
 T = TypeVar("T")
 MAX_SESSIONS = 4
 """How many connections read models use at most, besides those of the pool."""
-_MAX_TRIES = 20
 _FIRST_PAUSE_SECONDS = 0.002
 _MAX_PAUSE_SECONDS = 0.5
 
@@ -57,6 +57,27 @@ class Session:
     def execute(self, text: str, values: Any = None) -> psycopg.Cursor[Row]:  # noqa: ANN401
         """Execute this SQL; ``holdfast.`` stands for the schema of the engine in it."""
         return self.connection.execute(in_schema(text, self._schema).encode(), values)
+
+    def perform(self, verb: SansIO[T]) -> T:
+        """Perform a verb in this transaction; after an error there is nothing left to do in it."""
+        try:
+            batch = next(verb)
+            while True:
+                batch = verb.send(self._send(batch))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _send(self, batch: StatementBatch) -> list[list[Row]]:
+        """Send statements together; return the rows of each, or raise the first error."""
+        cursors: list[psycopg.Cursor[Row]] = []
+        with self.connection.pipeline():
+            for name, parameters in batch.statements:
+                cursor = self.connection.cursor(binary=True)
+                text = statement(name, self._schema)
+                # Planned once: to plan the large ones takes as long as to execute them.
+                cursors.append(cursor.execute(text, with_arrays(parameters), prepare=True))
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
     def lock(self, *names: str) -> None:
         """Hold these locks until the end of the transaction."""
@@ -105,7 +126,7 @@ class Sessions:
     def _perform(self, work: Callable[[Session], T], *, pinned: bool, idempotent: bool) -> T:
         give_up = monotonic() + self._options.patience_seconds
         pause_seconds = _FIRST_PAUSE_SECONDS
-        tries = 0
+        conflicts = Conflicts(self._database.url, self._options)
         while True:
             try:
                 with self._connection(pinned=pinned) as connection:
@@ -117,10 +138,7 @@ class Sessions:
                 if monotonic() >= give_up:
                     raise self._translated(cause) from cause
             except (*TRY_AGAIN, Conflict) as error:
-                tries += 1
-                if tries >= _MAX_TRIES:
-                    message = f"conflicts with other transactions, {tries} times: try again"
-                    raise Unavailable(message) from error
+                conflicts.add(error)
             except (psycopg.Error, OSError) as error:
                 if not is_connection_lost(error) or monotonic() >= give_up:
                     raise self._translated(error) from error
@@ -131,7 +149,12 @@ class Sessions:
     def _transaction(self, connection: psycopg.Connection[Row], work: Callable[[Session], T]) -> T:
         connection.execute(b"BEGIN ISOLATION LEVEL READ COMMITTED")
         try:
+            for text in self._database.local_settings:
+                connection.execute(text)
             result = work(Session(connection, self._options.schema))
+        except psycopg.Error:
+            connection.close()  # the driver may believe that statements are prepared which are not
+            raise
         except BaseException:
             with contextlib.suppress(psycopg.Error, OSError):
                 connection.execute(b"ROLLBACK")

@@ -136,13 +136,11 @@ class PostgresReadModels:
         lost: Collection[Lease],
     ) -> SettledJobs:
         names = {(tenant, job_id) for tenant, job_id, _token in lost}
-        options, context = self._resources.options, self._resources.context()
+        context = self._resources.context()
         return await self._on(
             transactions.table,
             transactions.generation,
-            lambda session: transactions.apply_and_settle(
-                session, apply, outcomes, names, options, context
-            ),
+            lambda session: transactions.apply_and_settle(session, apply, outcomes, names, context),
             pinned=True,
             idempotent=False,
         )

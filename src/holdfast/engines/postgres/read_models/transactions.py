@@ -10,19 +10,16 @@ import msgspec
 from holdfast.engines.outages import OutageChange
 from holdfast.engines.postgres import rows as job_rows
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.caller_transaction import join_sync
-from holdfast.engines.postgres.errors import TRY_AGAIN
 from holdfast.engines.postgres.jobs.settle_statements import Lease, lease_of, settle_full
-from holdfast.engines.postgres.options import PostgresOptions
 from holdfast.engines.read_models.contract import Apply, Fill, FillPosition, JobName
 from holdfast.engines.read_models.row_buffer import RowBuffer
 from holdfast.model.access import SYSTEM
-from holdfast.model.errors import ChangedMeanwhile, Unavailable
+from holdfast.model.errors import ChangedMeanwhile
 from holdfast.model.outcome import Outcome
 from holdfast.model.read_model import ReadModel, RowKey
 
 from .rows import TableRows
-from .sessions import Conflict, Session
+from .sessions import Session
 
 T = TypeVar("T")
 _POSITION = msgspec.json.Decoder(FillPosition)
@@ -67,7 +64,6 @@ class GenerationTransactions:
         apply: Apply,
         outcomes: Sequence[Outcome],
         lost: Collection[JobName],
-        options: PostgresOptions,
         context: CallContext,
     ) -> SettledJobs:
         """Change rows, and settle as the last step: until then nothing of the jobs is locked.
@@ -78,13 +74,7 @@ class GenerationTransactions:
         self._change(session, lambda rows: apply(rows, frozenset({*lost, *covered})))
         if covered:
             session.run("drop_covered_jobs", **self._of, **_names(covered))
-        verb = lambda _context: settle_full(outcomes, SYSTEM, context)
-        try:
-            settled = SettledJobs(*join_sync(session.connection, verb, options))
-        except Unavailable as error:
-            if isinstance(error.__cause__, TRY_AGAIN):
-                raise Conflict(str(error)) from error
-            raise
+        settled = SettledJobs(*session.perform(settle_full(outcomes, SYSTEM, context)))
         refused = {lease_of(one) for one in outcomes} - settled.leases
         if refused:
             raise LeasesLost(refused)

@@ -20,7 +20,7 @@ from holdfast.engines.dump.digest import DumpDigest, digest_of
 from holdfast.engines.dump.format import DumpHead, DumpRecord
 from holdfast.engines.postgres import dump as dump_module
 from holdfast.engines.postgres.call_context import CallContext
-from holdfast.engines.postgres.connection.database import Database
+from holdfast.engines.postgres.connection.database import SET_SEARCH_PATH, Database
 from holdfast.engines.postgres.connection.sansio import Row, SansIO, execute
 from holdfast.engines.postgres.connection.statements import statement
 from holdfast.engines.postgres.errors import check_url, place, translated
@@ -156,7 +156,7 @@ class _Restore:
 
     async def _begin(self, *, anew: bool) -> RestoreMark:
         """Mark the tables as being loaded; return the progress of an earlier load."""
-        async with self._connection.transaction():
+        async with self._transaction():
             await self._execute("lock_loading")
             found = await self._execute("read_loading")
             if found and not anew:
@@ -204,7 +204,7 @@ class _Restore:
 
     async def _write(self) -> None:
         part, self._part = self._part, RestoreBatch()
-        async with self._connection.transaction():
+        async with self._transaction():
             old = self._written
             step = {"old_records": old.records, "old_digest": old.digest, **self._seen._asdict()}
             self._check_ours(await self._execute("advance_loading", step))
@@ -240,7 +240,7 @@ class _Restore:
 
     async def _finish(self) -> None:
         """Make jobs claimable, set the sequences, and let engines open the store."""
-        async with self._connection.transaction():
+        async with self._transaction():
             await self._connection.execute("SET LOCAL statement_timeout = 0")
             await self._execute("lock_loading")
             self._check_ours(await self._execute("end_loading", self._written._asdict()))
@@ -256,6 +256,12 @@ class _Restore:
             raise Unavailable(
                 f"{_where(self._database)}: another load is under way there: let it finish"
             )
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[None]:
+        async with self._connection.transaction():
+            await self._connection.execute(SET_SEARCH_PATH)
+            yield
 
     async def _execute(
         self, name: str, parameters: Mapping[str, object] | None = None

@@ -9,12 +9,12 @@ import msgspec
 from holdfast.engines.postgres.connection.sansio import SansIO, execute
 from holdfast.model.errors import Unavailable
 
-from . import migration_files
-from .migration_files import Migration, names_made
+from . import migration_files, rights
+from .migration_files import MIGRATIONS_TABLE, Migration, names_made
 
-MIGRATIONS_TABLE = "migrations"
 _COLUMNS = {"number", "name", "checksum", "readable_from", "applied_at"}
 _MOST_NAMED = 10
+_JOBS = "jobs"
 
 
 class AppliedMigration(msgspec.Struct, frozen=True):
@@ -124,8 +124,11 @@ def refuse_read_only(found: SchemaState) -> None:
         )
 
 
-def check_usable(schema: str, where: str) -> SansIO[None]:
-    """Raise ``Unavailable``, with what to do, unless this version can work there."""
+def check_usable(schema: str, where: str, *, reading: bool = False) -> SansIO[bool]:
+    """Raise ``Unavailable``, with what to do, unless this version can work there.
+
+    Return whether the user has every right to change things; ``reading``: it need not.
+    """
     found = yield from read_state(schema, where)
     refuse_read_only(found)
     lacking = missing(found)
@@ -138,10 +141,25 @@ def check_usable(schema: str, where: str) -> SansIO[None]:
             f"{found.place} is behind this version of Holdfast: it lacks "
             f"{_listed(one.title for one in lacking)}: run holdfast migrate"
         )
-    names = sorted(names_made(migration_files.known()))
-    rights = yield from execute("find_missing_rights", schema=schema, names=names)
-    if rights:
-        raise Unavailable(_not_granted(schema, where, found.user, dict(rights)))
+    needed = rights.read_rights() if reading else rights.run_rights()
+    if lacking_rights := (yield from _missing_rights(schema, needed)):
+        [[roles]] = yield from execute("find_roles_with", schema=schema, writing=not reading)
+        raise Unavailable(_not_granted(schema, where, found.user, lacking_rights, roles))
+    return not reading or not (yield from _missing_rights(schema, rights.run_rights()))
+
+
+def _missing_rights(
+    schema: str, needed: Mapping[str, Sequence[str]]
+) -> SansIO[dict[str, list[str]]]:
+    """Return the rights that the user lacks, of those that are needed on each relation."""
+    pairs = [(name, right) for name, rights in needed.items() for right in rights]
+    found = yield from execute(
+        "find_missing_rights",
+        schema=schema,
+        names=[name for name, _right in pairs],
+        rights=[right for _name, right in pairs],
+    )
+    return dict(found)
 
 
 def _refuse_newer(found: SchemaState) -> None:
@@ -165,12 +183,26 @@ def _refuse_altered(found: SchemaState) -> None:
             )
 
 
-def _not_granted(schema: str, where: str, user: str, rights: Mapping[str, Sequence[str]]) -> str:
-    tables: dict[str, list[str]] = {}
-    for name, lacking in rights.items():
-        tables.setdefault(", ".join(lacking), []).append(f"{schema}.{name}")
-    grants = "; ".join(f"{what} on {', '.join(names)}" for what, names in tables.items())
-    return f"user {user!r} lacks rights in {where}: grant it {grants}"
+def _not_granted(
+    schema: str,
+    where: str,
+    user: str,
+    lacking: Mapping[str, Sequence[str]],
+    roles: Sequence[str] = (),
+) -> str:
+    relations: dict[str, list[str]] = {}
+    for name, what in lacking.items():
+        relations.setdefault(", ".join(what), []).append(f"{schema}.{name}")
+    grants = "; ".join(f"{these} on {_listed(names)}" for these, names in relations.items())
+    if roles:
+        name = _JOBS if _JOBS in lacking else min(lacking)
+        others = f" and rights on {len(lacking) - 1} other relations" if len(lacking) > 1 else ""
+        what = f"{', '.join(lacking[name])} on {schema}.{name}{others}"
+        return f"user {user!r} lacks {what} in {where}: GRANT {roles[0]} TO {user}"
+    return (
+        f"user {user!r} lacks rights in {where}: grant it {grants}; `holdfast migrate --sql "
+        "--roles` prints roles that have what is needed"
+    )
 
 
 def _listed(names: Iterable[str]) -> str:

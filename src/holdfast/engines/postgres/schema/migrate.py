@@ -19,6 +19,7 @@ from psycopg import Connection, IsolationLevel
 from psycopg import errors as pg
 from psycopg.sql import Literal
 
+from holdfast.engines.postgres.connection.database import SET_SEARCH_PATH
 from holdfast.engines.postgres.connection.sansio import Row, SansIO
 from holdfast.engines.postgres.connection.statements import in_schema, statement
 from holdfast.engines.postgres.errors import (
@@ -39,6 +40,8 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 10
 _LOCK_SECONDS = 10
 """How long a migration waits for a table in use: all others queue behind it meanwhile."""
+_TURN = "10min"
+"""How long a migration waits for another one; anybody who may connect can hold that lock."""
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED;"
 _IN_THE_WAY = (pg.DuplicateTable, pg.DuplicateFunction, pg.DuplicateObject, pg.DuplicateSchema)
 
@@ -95,16 +98,17 @@ def script(schema: str = DEFAULT_SCHEMA, migrations: Sequence[Migration] | None 
     return "\n".join([f"{head}\\set ON_ERROR_STOP on\n\\encoding UTF8\n", *parts])
 
 
-def _literal(name: str, schema: str, /, **values: object) -> str:
+def literal(name: str, schema: str, /, **values: object) -> str:
     """Return a statement with its values as literals."""
     text = statement(name, schema).decode().strip()
     return text % {key: Literal(value).as_string() for key, value in values.items()}
 
 
 def _lock(schema: str) -> str:
-    """Return the SQL that takes the lock, and waits for it as long as it takes."""
-    lock = _literal("lock_migrations", schema)
-    return f"SET LOCAL lock_timeout = 0;\nSET LOCAL statement_timeout = 0;\n{lock};\n"
+    """Return the SQL that fixes the search_path, and then waits for the lock."""
+    settings = f"SET LOCAL lock_timeout = '{_TURN}';\nSET LOCAL statement_timeout = 0;"
+    path = SET_SEARCH_PATH.decode()
+    return f"{path};\n{settings}\n{literal('lock_migrations', schema)};\n"
 
 
 def _apply(migration: Migration, schema: str) -> str:
@@ -113,14 +117,15 @@ def _apply(migration: Migration, schema: str) -> str:
     The record comes first: a second run then fails at its primary key, before anything else.
     """
     parts = [f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'"]
+    parts.append(literal("become_owner", schema, schema=schema))
     if migration.number == 1:
-        parts.append(_literal("make_schema", schema, schema=schema))
-        parts.append(_literal("make_migrations", schema))
+        parts.append(literal("make_schema", schema, schema=schema))
+        parts.append(literal("make_migrations", schema))
     values = {
         field: getattr(migration, field)
         for field in ("number", "name", "checksum", "readable_from")
     }
-    parts.append(_literal("add_migration", schema, **values))
+    parts.append(literal("add_migration", schema, **values))
     return ";\n".join(parts) + f";\n\n{in_schema(migration.text, schema).strip()}\n"
 
 
@@ -129,7 +134,13 @@ def _apply_next(connection: Connection[Row], schema: str, url: str) -> Migration
     # At this isolation level a statement after the lock sees what its previous holder committed.
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     with connection.transaction():
-        connection.execute(_lock(schema).encode())
+        try:
+            connection.execute(_lock(schema).encode())
+        except pg.LockNotAvailable as error:
+            raise Unavailable(
+                f"another session has held the lock of migrations in {place(url)} for {_TURN}: end "
+                "it, and try again; holdfast doctor shows who holds advisory locks"
+            ) from error
         lacking = missing(_state(connection, schema, url))
         if not lacking:
             return None
@@ -165,7 +176,9 @@ def _connected(url: str, schema: str) -> Iterator[Connection[Row]]:
 
 
 def _state(connection: Connection[Row], schema: str, url: str) -> SchemaState:
-    return _run(connection, read_state(schema, place(url)), schema)
+    with connection.transaction():
+        connection.execute(SET_SEARCH_PATH)
+        return _run(connection, read_state(schema, place(url)), schema)
 
 
 def _run(connection: Connection[Row], verb: SansIO[T], schema: str) -> T:

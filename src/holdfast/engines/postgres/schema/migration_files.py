@@ -22,12 +22,15 @@ from importlib.resources import files
 
 import msgspec
 
+MIGRATIONS_TABLE = "migrations"
+"""Where a schema records its migrations."""
 _FILE = re.compile(r"([0-9]{4})_([a-z0-9_]+)\.sql")
 _READABLE_FROM = re.compile(r"^-- readable_from: ([0-9]+)$", re.MULTILINE)
 _MAKES = re.compile(
     r"^CREATE (?:UNLOGGED )?(?:TABLE|SEQUENCE|VIEW|MATERIALIZED VIEW) holdfast\.(\w+)",
     re.MULTILINE,
 )
+_FUNCTION = re.compile(r"^CREATE FUNCTION holdfast\.(\w+)", re.MULTILINE)
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -73,3 +76,8 @@ def known() -> tuple[Migration, ...]:
 def names_made(migrations: Iterable[Migration]) -> set[str]:
     """Return the names of everything that these migrations create."""
     return {name for migration in migrations for name in migration.makes}
+
+
+def functions_made(migrations: Iterable[Migration]) -> set[str]:
+    """Return the names of every function that these migrations create."""
+    return {name for migration in migrations for name in _FUNCTION.findall(migration.text)}

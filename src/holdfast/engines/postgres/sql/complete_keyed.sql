@@ -30,10 +30,10 @@ given AS MATERIALIZED (
         LEFT JOIN holdfast.policies AS p ON p.queue = j.queue
         WHERE j.tenant = o.tenant AND j.id = o.id AND j.token = o.token
             AND j.state + 0 = 2  -- + 0: use the primary key, not the index of jobs in flight
-            AND j.key IS NOT NULL
             -- include reach j
         OFFSET 0
     ) AS j
+    WHERE j.key IS NOT NULL  -- not inside: the index of keys would be scanned for it
 ),
 keys AS MATERIALIZED (
     SELECT DISTINCT g.tenant, g.queue, g.key FROM given AS g
@@ -101,9 +101,8 @@ done AS (
     CROSS JOIN clock
     RETURNING token
 ),
-promoted AS (
-    UPDATE holdfast.jobs AS j
-    SET line = 1
+next AS MATERIALIZED (
+    SELECT k.tenant, n.id
     FROM (
         SELECT f.tenant, f.queue, f.key
         FROM flight AS f
@@ -111,18 +110,27 @@ promoted AS (
         HAVING bool_and(f.ends)
     ) AS k
     CROSS JOIN LATERAL (
-        SELECT n.ctid AS spot, n.state, n.key_seq
+        SELECT n.id, n.state, n.key_seq
         FROM holdfast.jobs AS n
         WHERE n.tenant = k.tenant AND n.queue = k.queue AND n.key = k.key AND n.state <> 2
         ORDER BY n.key_seq
         LIMIT 1
     ) AS n
-    WHERE j.ctid = n.spot AND n.state = 1 AND j.line = 0
-        AND NOT EXISTS (
-            SELECT FROM holdfast.dead AS d
-            WHERE d.tenant = k.tenant AND d.queue = k.queue AND d.key = k.key
-                AND d.state = 5 AND d.key_seq < n.key_seq
-        )
+    WHERE n.state = 1
+        AND NOT coalesce((
+            SELECT d.key_seq
+            FROM holdfast.dead AS d
+            WHERE d.tenant = k.tenant AND d.queue = k.queue AND d.key = k.key AND d.state = 5
+            ORDER BY d.key_seq
+            LIMIT 1
+        ) < n.key_seq, false)
+),
+promoted AS (
+    UPDATE holdfast.jobs AS j
+    SET line = 1
+    FROM next AS n
+    -- By its name, not by its place: it is not locked, and may be moved by one who marks it as tied.
+    WHERE j.tenant = n.tenant AND j.id = n.id AND j.line = 0
     RETURNING j.queue
 )
 SELECT d.token, NULL::text AS queue FROM done AS d

@@ -1,21 +1,12 @@
--- The rights that the engine needs and this user lacks. The audit and the events are append-only.
-SELECT c.relname::text, array_agg(p.name ORDER BY p.place)
-FROM pg_class AS c
-JOIN pg_namespace AS n ON n.oid = c.relnamespace
-CROSS JOIN unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) WITH ORDINALITY AS p (name, place)
-WHERE n.nspname = %(schema)s
-    AND c.relname = ANY (%(names)s::text[])
-    AND c.relkind IN ('r', 'p')
-    AND NOT c.relispartition
-    AND NOT (c.relname IN ('audit', 'chronicle_events') AND p.name IN ('UPDATE', 'DELETE'))
-    AND NOT has_table_privilege(c.oid, p.name)
+-- The rights that this user lacks, of those that are needed on each table, view and sequence.
+SELECT c.relname::text, array_agg(n.right ORDER BY n.place)
+FROM unnest(%(names)s::text[], %(rights)s::text[]) WITH ORDINALITY AS n (name, "right", place)
+JOIN pg_class AS c ON c.relname = n.name
+JOIN pg_namespace AS s ON s.oid = c.relnamespace AND s.nspname = %(schema)s
+-- CASE, because the planner may check the right before it knows what this is.
+WHERE NOT CASE c.relkind
+    WHEN 'S' THEN has_sequence_privilege(c.oid, n.right)
+    ELSE has_table_privilege(c.oid, n.right)
+END
 GROUP BY c.relname
-UNION ALL
-SELECT c.relname::text, ARRAY['USAGE']
-FROM pg_class AS c
-JOIN pg_namespace AS n ON n.oid = c.relnamespace
--- CASE, because the planner may check the right before it knows that this is a sequence.
-WHERE n.nspname = %(schema)s
-    AND c.relname = ANY (%(names)s::text[])
-    AND CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') ELSE false END
 ORDER BY 1

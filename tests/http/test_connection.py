@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.daemon.rpc import http_protocol
 from holdfast.daemon.rpc.app import Route, RpcApp
-from holdfast.daemon.rpc.server import AsgiApp, bind_socket, serving
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.protocol import messages
+from holdfast.http.asgi import AsgiHandler
+from holdfast.http.limits import local_limits
+from holdfast.http.listeners import bind_socket
+from holdfast.http.server import serving
 from holdfast.model.errors import InvariantViolation
 from holdfast.testing.conformance.fixture import settle_down
-from tests.engines.client.rig import eventually, jobs_named, short_directory
+from tests.engines.client.rig import LIMITS, eventually, jobs_named, short_directory
 
 COUNTS = messages.COUNTS.write_call(messages.CountsCall())
 LIMIT = 1_000_000
@@ -36,8 +38,19 @@ class Peer:
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         first, *lines = head.strip().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines)
+        status = int(first.split()[1])
+        if headers.get("transfer-encoding") == "chunked":
+            return Answer(status, headers, await self.chunks())
         length = 0 if bare else int(headers.get("content-length", 0))
-        return Answer(int(first.split()[1]), headers, await self.reader.readexactly(length))
+        return Answer(status, headers, await self.reader.readexactly(length))
+
+    async def chunks(self) -> bytes:
+        body = b""
+        while size := int(await self.reader.readline(), 16):
+            body += await self.reader.readexactly(size)
+            assert await self.reader.readexactly(2) == b"\r\n"
+        assert await self.reader.readline() == b"\r\n"
+        return body
 
     async def hangs_up(self) -> bool:
         return await self.reader.read() == b""
@@ -76,17 +89,35 @@ ROUTES: dict[str, Route] = {
 }
 
 
-class PlainAsgi:
-    """The same application by way of a general ASGI server."""
+def by_asgi(app: RpcApp) -> AsgiHandler:
+    """Return the same application as an ASGI application."""
 
-    def __init__(self, app: RpcApp) -> None:
-        self._app = app
+    async def asgi(scope: Any, receive: Any, send: Any) -> None:
+        body, more = b"", True
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
+                return
+            body += event["body"]
+            more = event["more_body"]
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._app(scope, receive, send)
+        async def disconnected() -> None:
+            while (await receive())["type"] != "http.disconnect":
+                pass
 
-    def stop(self) -> None:
-        self._app.stop()
+        path = scope["raw_path"].decode()
+        response = await app.respond(scope["method"], path, body, disconnected)
+        headers = [("content-type", response.kind), *response.headers]
+        encoded = [(name.encode(), value.encode()) for name, value in headers]
+        await send({"type": "http.response.start", "status": response.status, "headers": encoded})
+        half = len(response.body) // 2 if len(response.body) > 1_000 else 0
+        if half:
+            await send(
+                {"type": "http.response.body", "body": response.body[:half], "more_body": True}
+            )
+        await send({"type": "http.response.body", "body": response.body[half:]})
+
+    return AsgiHandler(asgi)
 
 
 @pytest.fixture(params=["direct", "asgi"])
@@ -101,11 +132,12 @@ def served(by_way_of: str) -> Callable[..., None]:
     def run(talk: Callable[[Peer, MemoryEngine], Awaitable[None]]) -> None:
         async def main() -> None:
             engine = MemoryEngine()
-            app = RpcApp(engine, ROUTES, max_body_bytes=LIMIT)
-            served: AsgiApp = app if by_way_of == "direct" else PlainAsgi(app)
+            app = RpcApp(engine, ROUTES)
+            served = app if by_way_of == "direct" else by_asgi(app)
             with short_directory() as directory:
                 path = str(directory / "s")
-                async with serving(served, sockets=[bind_socket(path)]):
+                limits = local_limits(LIMIT, max_connections=100)
+                async with serving(served, sockets=[bind_socket(path)], limits=limits):
                     reader, writer = await asyncio.open_unix_connection(path)
                     await talk(Peer(reader, writer), engine)
                     writer.close()
@@ -307,7 +339,7 @@ def test_an_answer_to_head_has_no_body(served):
 
 def test_requests_sent_ahead_are_answered_in_their_order(served):
     async def talk(peer: Peer, _engine: MemoryEngine) -> None:
-        count = 3 * http_protocol.MAX_PIPELINED
+        count = 3 * LIMITS.max_pipelined
         for number in range(count):
             peer.writer.write(b"POST /echo HTTP/1.1\r\nContent-Length: 2\r\n\r\n%02d" % number)
         answers = [(await peer.answer()).body for _number in range(count)]
@@ -366,7 +398,7 @@ async def test_without_an_engine_there_are_routes_only():
 async def test_headers_without_end_are_refused():
     with short_directory() as directory:
         path = str(directory / "s")
-        async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)]):
+        async with serving(RpcApp(MemoryEngine()), sockets=[bind_socket(path)], limits=LIMITS):
             reader, writer = await asyncio.open_unix_connection(path)
             writer.write(b"GET / HTTP/1.1\r\n" + b"X-Filler: aaaaaaaaaaaaaaaa\r\n" * 3_000)
             answer = await Peer(reader, writer).answer()
@@ -385,7 +417,7 @@ async def test_a_peer_that_takes_no_answers_is_given_no_more_than_it_takes():
     with short_directory() as directory:
         path = str(directory / "s")
         app = RpcApp(None, {"GET /large": large})
-        async with serving(app, sockets=[bind_socket(path)]):
+        async with serving(app, sockets=[bind_socket(path)], limits=LIMITS):
             reader, writer = await asyncio.open_unix_connection(path, limit=1_000)
             for _number in range(10):
                 writer.write(b"GET /large HTTP/1.1\r\n\r\n")

@@ -1,0 +1,366 @@
+"""One HTTP/1.1 connection: requests are read within limits, and answered one after another.
+
+A small call costs less than half of what it costs in a general server: one read into an existing
+buffer, one task, one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from typing import Protocol, cast
+
+from .allowed_hosts import AllowedHosts
+from .asgi import AsgiExchange, AsgiHandler, PeerGone, RequestBody
+from .cpu_budget import CpuBudget
+from .exchange import Handler, HttpRequest, HttpResponse, problem, response_bytes
+from .limits import HttpLimits
+from .request_reader import RequestReader
+
+_NEVER = float("inf")
+_LINGER_SECONDS = 5.0
+"""How long a peer may take to read the last answer."""
+_ANSWER_CPU_SECONDS = 0.000_05
+"""What an answer costs, about, beside writing it."""
+# Why reading pauses.
+_PIPELINED, _UNREAD_BODY, _NO_TIME = 1, 2, 4
+
+
+class ServerState(Protocol):
+    """What the connections of a server share."""
+
+    @property
+    def tasks(self) -> set[asyncio.Task[None]]:
+        """The tasks of requests in progress."""
+
+    @property
+    def budget(self) -> CpuBudget | None:
+        """What the listener may take of the event loop's time; None: as much as it needs."""
+
+    def opened(self, connection: HttpConnection) -> None:
+        """Take note of a new connection."""
+
+    def closed(self, connection: HttpConnection) -> None:
+        """Take note that a connection is closed."""
+
+
+class HttpConnection(asyncio.BufferedProtocol):
+    """One connection. Its requests are answered one after another, by a task of its own."""
+
+    def __init__(
+        self,
+        handler: Handler | AsgiHandler,
+        server: ServerState,
+        limits: HttpLimits,
+        hosts: AllowedHosts | None = None,
+    ) -> None:
+        self._handler = None if isinstance(handler, AsgiHandler) else handler
+        self._asgi = handler if isinstance(handler, AsgiHandler) else None
+        self._server = server
+        self._limits = limits
+        self._hosts = hosts
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._view = memoryview(bytearray(limits.buffer_bytes))
+        self._head: HttpRequest | None = None
+        self._body = bytearray()
+        self._stream: RequestBody | None = None
+        """The body that arrives, for an ASGI application."""
+        self._requests: deque[tuple[HttpRequest, RequestBody | None]] = deque()
+        self._wakeup: asyncio.Future[None] | None = None
+        """What the task awaits between two requests."""
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._answering = self._closing = False
+        self._reading_paused_for = 0
+        self._read_deadline = self._write_deadline = _NEVER
+        self._body_began = 0.0
+        self._unsent_bytes = 0
+        self.waits_since = 0.0
+        """Since when the peer has to do something."""
+        self._reader = RequestReader(self, limits)
+
+    @property
+    def waits_for_peer(self) -> bool:
+        """Whether the peer has to begin a request, to end its head, or to read an answer."""
+        if self._answering:
+            return not self._writable.is_set()
+        return self._closing or not (self._requests or self._reader.in_body)
+
+    @property
+    def closing(self) -> bool:
+        """Whether no other request is answered."""
+        return self._closing
+
+    def shutdown(self) -> None:
+        """Close, after the request in progress if there is one."""
+        self._closing = True
+        if not self._answering:
+            self._read_deadline = self._loop.time() + _LINGER_SECONDS
+            self.transport.close()
+
+    def check_deadlines(self, now: float) -> None:
+        """Close the connection if its peer takes too long."""
+        if now >= self._write_deadline:
+            unsent_bytes = self.transport.get_write_buffer_size()
+            if unsent_bytes >= self._unsent_bytes:
+                self.transport.abort()
+            else:
+                self._await_reading(unsent_bytes)
+        elif now >= self._read_deadline:
+            if self._closing:
+                self.transport.abort()
+            elif self._reading_paused_for:
+                pass  # it may wait for us
+            elif self._reader.in_body and now < self._body_deadline():
+                self._read_deadline = self._body_deadline()
+            elif self._reader.in_head or self._reader.in_body:
+                self._refuse(problem(408, "the request took too long to arrive"))
+            else:
+                self.shutdown()
+
+    # --- asyncio.BufferedProtocol ------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the task that answers requests."""
+        # Not every loop's transports are subclasses: uvloop's are not.
+        self.transport = cast(asyncio.Transport, transport)
+        self._server.opened(self)
+        self._become_idle()
+        self._task = self._loop.create_task(self._serve())
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's contract
+        """Return one buffer for every read."""
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Parse what was read."""
+        if (budget := self._server.budget) is None:
+            self._feed(nbytes)
+            return
+        started = perf_counter()
+        self._feed(nbytes)
+        budget.charge(perf_counter() - started)
+        if (seconds := budget.wait_seconds()) > 0:
+            self._pause_reading(_NO_TIME)
+            self._loop.call_later(seconds, self._resume_reading, _NO_TIME)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's contract
+        """Tell the request in progress that the peer has disconnected."""
+        self._closing = True
+        self._server.closed(self)
+        if self._stream is not None:
+            self._stream.disconnect()
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._writable.set()
+        self._wake()
+
+    def pause_writing(self) -> None:
+        """Start no other request: the peer does not read the answers."""
+        self._writable.clear()
+        self.waits_since = self._loop.time()
+        self._await_reading(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """Continue."""
+        self._write_deadline = _NEVER
+        self._writable.set()
+
+    # --- what the reader found ---------------------------------------------------------------
+
+    def request_begun(self) -> None:
+        """Limit the time for the head."""
+        self._read_deadline = self._loop.time() + self._limits.head_seconds
+
+    def head_received(self, request: HttpRequest, *, expects_continue: bool) -> None:
+        """Limit the time for the body; an ASGI application answers from here on."""
+        self._begin_body()
+        self._head = request
+        if self._asgi is not None:
+            may_send = self._continue if expects_continue else None
+            self._stream = RequestBody(self._body_was_read, may_send)
+            if expects_continue:
+                self._read_deadline = _NEVER  # it waits for us
+            self._requests.append((request, self._stream))
+            self._wake()
+        elif expects_continue:
+            self._continue()
+
+    def body_received(self, part: bytes) -> None:
+        """Take a part of the body."""
+        if self._stream is None:
+            self._body += part
+        elif self._stream.feed(part):
+            self._pause_reading(_UNREAD_BODY)
+
+    def request_received(self) -> None:
+        """Queue the request, or end its stream."""
+        self._read_deadline = _NEVER
+        if self._stream is not None:
+            self._stream.end()
+            self._stream = None
+        elif self._head is not None:
+            if self._body:
+                self._head.body = bytes(self._body)
+                self._body = bytearray()
+            self._requests.append((self._head, None))
+        if len(self._requests) > self._limits.max_pipelined:
+            self._pause_reading(_PIPELINED)
+        self._wake()
+
+    # --- reading and closing -----------------------------------------------------------------
+
+    def _feed(self, nbytes: int) -> None:
+        if not self._closing:  # else it is read so that the peer gets to read the last answer
+            self._reader.feed(self._view[:nbytes])
+            if self._reader.refusal is not None:
+                self._refuse(self._reader.refusal)
+
+    def _become_idle(self) -> None:
+        self.waits_since = self._loop.time()
+        self._read_deadline = self.waits_since + self._limits.idle_seconds
+
+    def _await_reading(self, unsent_bytes: int) -> None:
+        self._unsent_bytes = unsent_bytes
+        self._write_deadline = self._loop.time() + self._limits.write_seconds
+
+    def _begin_body(self) -> None:
+        self._body_began = self._loop.time()
+        self._read_deadline = self._body_began + self._limits.body_seconds
+
+    def _body_deadline(self) -> float:
+        """Return when the body has to be here: the more has come, the later."""
+        limits = self._limits
+        seconds = limits.body_seconds + self._reader.body_bytes / limits.min_body_bytes_per_second
+        return self._body_began + seconds
+
+    def _continue(self) -> None:
+        """Tell a peer that asked for it to send the body."""
+        if not self._closing:
+            self._begin_body()
+            self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def _body_was_read(self) -> None:
+        self._resume_reading(_UNREAD_BODY)
+
+    def _pause_reading(self, reason: int) -> None:
+        self._reading_paused_for |= reason
+        self.transport.pause_reading()
+
+    def _resume_reading(self, reason: int) -> None:
+        if not self._reading_paused_for & reason:
+            return
+        self._reading_paused_for &= ~reason
+        if self._reading_paused_for or self.transport.is_closing():
+            return
+        if reason != _NO_TIME:  # the peer is not to blame for the time until now
+            if self._reader.in_head:
+                self.request_begun()
+            elif self._reader.in_body:
+                self._begin_body()
+        self.transport.resume_reading()
+
+    def _refuse(self, response: HttpResponse) -> None:
+        """Close; send this response if no other one is due before it."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._stream is not None and self._answering and not self._requests:
+            self._read_deadline = self._loop.time() + _LINGER_SECONDS
+            self._stream.refuse(response)  # the application may have begun to answer
+            return
+        if self._stream is not None:
+            self._stream.disconnect()
+        if not self._answering:
+            self._write(response, keep_alive=False)
+        self._close()
+
+    def _close(self) -> None:
+        """Close when the peer has read what was sent, or takes too long to."""
+        unread = self._reader.in_head or self._reader.in_body
+        if unread and not self._answering and self.transport.can_write_eof():
+            # It may still send: if it were cut off, it would not get to read why.
+            self._resume_reading(_PIPELINED | _UNREAD_BODY)
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+        self._read_deadline = self._loop.time() + _LINGER_SECONDS
+
+    # --- answering ---------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(None)
+
+    async def _serve(self) -> None:
+        """Answer requests until the connection closes."""
+        while not self._closing:
+            if not self._requests:
+                self._wakeup = self._loop.create_future()
+                await self._wakeup
+            elif not self._writable.is_set():
+                await self._writable.wait()
+            else:
+                await self._answer_next()
+        if not self.transport.is_closing():
+            self._close()
+
+    async def _answer_next(self) -> None:
+        if (budget := self._server.budget) is not None:
+            await budget.wait()
+        self._answering = True
+        self._server.tasks.add(self._task)
+        request, body = self._requests.popleft()
+        if self._reading_paused_for and len(self._requests) <= self._limits.max_pipelined:
+            self._resume_reading(_PIPELINED)
+        try:
+            if self._handler is not None and self._hosts is None:  # the socket, without detours
+                self._respond(request, await self._handler.handle(request, self._disconnected))
+            else:
+                await self._answer(request, body)
+        finally:
+            self._server.tasks.discard(self._task)
+            self._answering = False
+        if self._requests:
+            await asyncio.sleep(0)  # others have their turn
+        elif not (self._reader.in_head or self._reader.in_body):
+            self._become_idle()
+
+    async def _answer(self, request: HttpRequest, body: RequestBody | None) -> None:
+        refusal = None if self._hosts is None else self._hosts.refusal(request)
+        if refusal is not None:
+            self._closing = True
+            self._respond(request, refusal)
+        elif self._handler is not None:
+            self._respond(request, await self._handler.handle(request, self._disconnected))
+        elif self._asgi is not None and body is not None:
+            exchange = AsgiExchange(request, body, self, self._disconnected)
+            await exchange.run(self._asgi)
+            if not exchange.keep_alive:
+                self._closing = True
+
+    def _respond(self, request: HttpRequest, response: HttpResponse) -> None:
+        if not request.keep_alive:
+            self._closing = True
+        if self.transport.is_closing():
+            return
+        budget = self._server.budget
+        started = 0.0 if budget is None else perf_counter()
+        self._write(response, keep_alive=not self._closing, bare=request.method == "HEAD")
+        if budget is not None:
+            budget.charge(perf_counter() - started + _ANSWER_CPU_SECONDS)
+
+    def _write(self, response: HttpResponse, *, keep_alive: bool, bare: bool = False) -> None:
+        self.transport.write(response_bytes(response, keep_alive=keep_alive, bare=bare))
+
+    async def _disconnected(self) -> None:
+        await asyncio.shield(self._ended)
+
+    async def send(self, data: bytes) -> None:
+        """Send a part of a response, when the peer has taken the parts before it."""
+        await self._writable.wait()
+        if self.transport.is_closing():
+            raise PeerGone("the peer has disconnected")
+        self.transport.write(data)

@@ -271,15 +271,20 @@ async def test_payloads_are_left_out_unless_they_may_be_seen():
     )
     await below.enqueue([NewJob(task="t", payload={"card": "4111"}, id="a")])
     await below.append([event(id=EVENT, payload=b'{"card":"4111"}', after=b'{"card":"4111"}')])
+    (job,) = await below.get(["a"])
+    assert job is not None
+    for payload in (b"{}", b'{"card":"4111"}'):  # the note on the second one has the first one
+        await below.edit(job, Edit(payload=payload), Attribution("bob", "a typo"))
     for engine, seen in ((viewer, False), (responder, True)):
         answers = [
             await engine.get(["a"]),
             await engine.find(),
             await engine.history(["a"]),
+            await engine.explain(["a"]),
             await engine.get_events([EVENT]),
             await engine.find_events(),
         ]
-        assert [b"4111" in repr(one).encode() for one in answers] == [seen] * 5
+        assert [b"4111" in repr(one).encode() for one in answers] == [seen] * 6
 
 
 async def test_a_filter_by_payload_does_not_tell_what_may_not_be_seen():

@@ -162,13 +162,15 @@ class AuthorizedEngine:
     ) -> Reclaim:
         """See ``Engine.reclaim``."""
         await self._require(Permission.JOB_RECLAIM if forced else Permission.JOB_CLAIM)
-        return await self._engine.reclaim(
+        found = await self._engine.reclaim(
             limit=limit,
             forced=forced,
             attribution=attribution,
             every_seconds=every_seconds,
             caller=self._reach(caller),
         )
+        lost = [self._shown(job) for job in found.lost]
+        return replace(found, lost=lost, expired=[self._shown(job) for job in found.expired])
 
     async def get(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -227,14 +229,15 @@ class AuthorizedEngine:
         """See ``Engine.history``."""
         await self._require(Permission.JOB_READ)
         found = await self._engine.history(ids, tenant=tenant, caller=self._reach(caller))
-        return [None if one is None else replace(one, job=self._shown(one.job)) for one in found]
+        return [None if one is None else self._shown_history(one) for one in found]
 
     async def explain(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
     ) -> list[Explanation | None]:
         """See ``Engine.explain``."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.explain(ids, tenant=tenant, caller=self._reach(caller))
+        found = await self._engine.explain(ids, tenant=tenant, caller=self._reach(caller))
+        return [None if one is None else replace(one, job=self._shown(one.job)) for one in found]
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -254,9 +257,10 @@ class AuthorizedEngine:
         for needed in needed_for(action, limit):
             await self._require(needed)
         await self._require_for(wanted)
-        return await self._engine.operate(
+        done = await self._engine.operate(
             action, wanted, attribution, limit=limit, caller=self._reach(caller)
         )
+        return replace(done, jobs=[self._shown(job) for job in done.jobs])
 
     async def edit(
         self,
@@ -269,9 +273,10 @@ class AuthorizedEngine:
     ) -> Job:
         """See ``Engine.edit``."""
         await self._require(Permission.JOB_EDIT)
-        return await self._engine.edit(
+        edited = await self._engine.edit(
             job, changes, attribution, version=version, caller=self._reach(caller)
         )
+        return self._shown(edited)
 
     async def append(
         self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
@@ -658,6 +663,13 @@ class AuthorizedEngine:
         if self.principal.may(Permission.PAYLOAD_READ):
             return job
         return replace(job, payload=b"", result=None)
+
+    def _shown_history(self, found: History) -> History:
+        """Return a history as it may be seen: a note on an edit has the payload before it."""
+        if self.principal.may(Permission.PAYLOAD_READ):
+            return found
+        notes = [replace(note, before=None) for note in found.notes]
+        return replace(found, job=self._shown(found.job), notes=notes)
 
     def _shown_event(self, event: Event) -> Event:
         """Return an event as it may be seen."""

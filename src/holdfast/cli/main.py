@@ -136,6 +136,7 @@ main.lazy_commands = {
     "replay": "dead:replay",
     "runbook": "runbook:runbook",
     "schedules": "schedules:schedules_group",
+    "serve": "serve:serve",
     "status": "status:status",
     "top": "top:top",
     "validate": "status:validate",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.actions import ConfirmJobs, NoteJobs
+from holdfast.model.actions import AnyAction, ConfirmJobs, NoteJobs, ReplayJobs
 from holdfast.model.audit import (
     WHOLE_AUDIT,
     Attribution,
@@ -219,6 +219,25 @@ class Operations:
             found = await self.engine.operate(ConfirmJobs(), some, attribution, limit=MAX_PAGE)
             done += found.jobs
         return OperationResult(len(done), 0, _some_ids(done))
+
+    async def act(self, action: AnyAction, job_id: str, tenant: str, who: Author) -> JobView:
+        """Act on one job; return it as it is now.
+
+        Raise ``JobNotFound``, ``IllegalTransition`` if it is in another state, or ``InvalidInput``
+        if it is left alone until somebody says what was fixed.
+        """
+        wanted = Filter(ids=(job_id,), tenant=tenant)
+        attribution = attribution_of(f"job.{action.name}", "job", wanted, who)
+        attribution.check()
+        done = await self.engine.operate(action, wanted, attribution, limit=1)
+        if done.jobs:
+            return JobView.of(done.jobs[0])
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        if job.state in action.states and isinstance(action, ReplayJobs) and not action.fixed:
+            raise InvalidInput("fixed", "its failure would come again: say what was fixed")
+        raise IllegalTransition(job_id, job.state, f"take part in {action.name}")
 
     async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
         """Add a note to the history of these jobs."""

@@ -57,11 +57,14 @@ class Api:
             return await self.http.request(method, path, headers=sent)
         return await self.http.request(method, path, headers=sent, json=body)
 
-    async def dead_letter(self, job_id: str, tenant: str = "acme", **more: object) -> None:
+    async def dead_letter(
+        self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""
+    ) -> None:
         """Make a job and have it fail for good."""
-        await self.engine.enqueue(
-            [NewJob(task="t", id=job_id, tenant=tenant, queue="dead", **more)]
-        )  # type: ignore[arg-type]
+        job = NewJob(
+            task="t", id=job_id, tenant=tenant, queue="dead", scope=scope, payload={"text": text}
+        )
+        await self.engine.enqueue([job])
         claim = await self.engine.claim(queues=["dead"], worker="w")
         failure = Failure.of("timeout", f"took long {job_id}")
         await self.engine.settle([dead(claim.jobs[0], failure)])

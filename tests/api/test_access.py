@@ -45,8 +45,7 @@ async def planted(api: Api) -> None:
         ("other", "library:42", FOREIGN, CANARY),
         ("acme", "library:43", BESIDE, SCOPE_CANARY),
     ):
-        more: dict[str, object] = {"scope": scope, "payload": {"text": text}}
-        await api.dead_letter(job_id, tenant, **more)
+        await api.dead_letter(job_id, tenant, scope, text)
         waiting = NewJob(
             task="t",
             id=f"{job_id}-waiting",

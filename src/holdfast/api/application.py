@@ -63,10 +63,10 @@ class ApiApplication:
         except RequestRefused as refused:
             status, kind, content, more = _problem(refused, request_id)
         except HoldfastError as error:
-            refused = refusal_of(error)
-            if refused.type.status == 500:
+            told = refusal_of(error)
+            if told.type.status == 500:
                 log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
-            status, kind, content, more = _problem(refused, request_id)
+            status, kind, content, more = _problem(told, request_id)
         except PeerGone:
             return
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer

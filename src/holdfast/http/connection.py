@@ -213,7 +213,10 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- reading and closing -----------------------------------------------------------------
 
     def _feed(self, nbytes: int) -> None:
-        if not self._closing:  # else it is read so that the peer gets to read the last answer
+        # While it closes, the rest of a body that an application waits for is still taken; anything
+        # else is read so that the peer gets to read the last answer.
+        awaited = self._answering and self._stream is not None and not self._stream.disconnected
+        if not self._closing or awaited:
             self._reader.feed(self._view[:nbytes])
             if self._reader.refusal is not None:
                 self._refuse(self._reader.refusal)

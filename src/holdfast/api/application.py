@@ -20,7 +20,7 @@ from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
-from .call import Answer, Call
+from .call import Answer, ApiCall
 from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
@@ -100,7 +100,7 @@ class ApiApplication:
             principal=principal,
             denials=self._denials,
         )
-        call = Call(
+        call = ApiCall(
             operations,
             principal,
             self._denials,

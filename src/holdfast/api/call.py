@@ -23,10 +23,9 @@ from .problems import FieldError, RequestRefused
 T = TypeVar("T")
 
 MAX_DEPTH = 64
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_EMPTY = re.compile(rb"\[\]|\{\}")
-_BRACKETS = b"[]{}"
-_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
+_STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
+"""One that does not end goes to the end of the text: so nothing is looked at twice."""
+_OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,7 +37,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-class Call:
+class ApiCall:
     """A call by somebody who has proved who they are."""
 
     def __init__(
@@ -131,7 +130,7 @@ class Call:
             raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
 
 
-Handle = Callable[[Call], Awaitable[Answer]]
+Handle = Callable[[ApiCall], Awaitable[Answer]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,15 +163,13 @@ def invalid(name: str, problem: str) -> RequestRefused:
 
 def _check_depth(body: bytes) -> None:
     """Refuse what is nested too deep, before it is parsed."""
-    left = _STRING.sub(b"", body).translate(None, _OTHERS)
-    for _level in range(MAX_DEPTH):
-        if not left:
-            return
-        left = _EMPTY.sub(b"", left)
-    if left:
-        raise RequestRefused(
-            "malformed-json", f"the body is not JSON, or nested deeper than {MAX_DEPTH} levels"
-        )
+    outside = _STRING.sub("", body.decode("latin-1")).encode("latin-1")
+    depth = 0
+    for bracket in outside.translate(None, _OTHERS):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            text = f"the body is nested deeper than {MAX_DEPTH} levels"
+            raise RequestRefused("malformed-json", text)
 
 
 def _invalid_body(message: str) -> RequestRefused:

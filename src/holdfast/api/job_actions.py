@@ -20,7 +20,7 @@ from holdfast.model.permissions import Permission
 from holdfast.operations.attribution import Author
 from holdfast.operations.views import AttemptView, JobView, date_of
 
-from .call import Answer, Call, Handle, Route
+from .call import Answer, ApiCall, Handle, Route
 from .job_bodies import JobActionBody, JobReplayBody, JobResult, Shown, shown
 
 MAX_WAIT_SECONDS = 30
@@ -63,46 +63,46 @@ class JobExplanation(msgspec.Struct, frozen=True):
     blocking: list[JobBlocker]
 
 
-async def _act(call: Call, action: AnyAction, who: Author) -> Answer:
+async def _act(call: ApiCall, action: AnyAction, who: Author) -> Answer:
     view = await call.operations.act(action, call.path["id"], call.tenant, who)
     return Answer(data=shown(view, payload=False))
 
 
-async def confirm_job(call: Call) -> Answer:
+async def confirm_job(call: ApiCall) -> Answer:
     """Let a job run that waits for a person."""
     return await _act(call, ConfirmJobs(), call.author(call.body(JobActionBody).why))
 
 
-async def replay_job(call: Call) -> Answer:
+async def replay_job(call: ApiCall) -> Answer:
     """Run a dead letter again; ``fixed`` says what was fixed, if its failure would come again."""
     asked = call.body(JobReplayBody)
     return await _act(call, ReplayJobs(fixed=asked.fixed), call.author(asked.why))
 
 
-async def archive_job(call: Call) -> Answer:
+async def archive_job(call: ApiCall) -> Answer:
     """Put a dead letter aside."""
     return await _act(call, ArchiveJobs(), call.author(call.body(JobActionBody).why))
 
 
-async def restore_job(call: Call) -> Answer:
+async def restore_job(call: ApiCall) -> Answer:
     """Make an archived job a dead letter again."""
     return await _act(call, RestoreJobs(), call.author(call.body(JobActionBody).why))
 
 
-async def note_job(call: Call) -> Answer:
+async def note_job(call: ApiCall) -> Answer:
     """Add a note to the history of a job."""
     text = call.author(call.body(JobActionBody).why)
     return await _act(call, NoteJobs(text.why), text)
 
 
-async def reclaim_job(call: Call) -> Answer:
+async def reclaim_job(call: ApiCall) -> Answer:
     """End the lease of a job now: its worker loses it."""
     who = call.author(call.body(JobActionBody).why)
     view = await call.operations.reclaim(call.path["id"], call.tenant, who)
     return Answer(data=shown(view, payload=False))
 
 
-async def show_history(call: Call) -> Answer:
+async def show_history(call: ApiCall) -> Answer:
     """Return a job with every attempt and note."""
     found = (await call.operations.engine.history([call.path["id"]], tenant=call.tenant))[0]
     if found is None:
@@ -116,7 +116,7 @@ async def show_history(call: Call) -> Answer:
     )
 
 
-async def explain_job(call: Call) -> Answer:
+async def explain_job(call: ApiCall) -> Answer:
     """Return what keeps a job from running."""
     engine = call.operations.engine
     found = (await engine.explain([call.path["id"]], tenant=call.tenant))[0]
@@ -141,7 +141,7 @@ async def explain_job(call: Call) -> Answer:
     )
 
 
-async def show_result(call: Call) -> Answer:
+async def show_result(call: ApiCall) -> Answer:
     """Return the result of a job; ``wait`` is how many seconds to wait for it."""
     await call.require(Permission.PAYLOAD_READ)
     loop = asyncio.get_running_loop()

@@ -8,13 +8,13 @@ from holdfast.model.filter_intersection import intersection
 from holdfast.model.search import Filter
 from holdfast.operations.named_filter import NAMES, SEVERAL, filter_of
 
-from .call import Call, invalid
+from .call import ApiCall, invalid
 
 FILTER_PARAMETERS = (*NAMES, "group", "q")
 """The names of ``holdfast jobs list``; ``q`` is its ``--where``."""
 
 
-async def filter_of_call(call: Call) -> Filter:
+async def filter_of_call(call: ApiCall) -> Filter:
     """Return the filter that the query asks for."""
     now_us = await call.operations.engine.now_us()
     given: dict[str, object] = {

@@ -13,7 +13,7 @@ from holdfast.model.permissions import Permission
 from holdfast.model.search import MAX_PAGE, Order, check_order
 from holdfast.operations.views import JobView
 
-from .call import Answer, Call, Route, invalid
+from .call import Answer, ApiCall, Route, invalid
 from .job_bodies import (
     MAX_BATCH,
     JobBatchBody,
@@ -32,13 +32,13 @@ _LIST = (*FILTER_PARAMETERS, "cursor", "limit", "order", "include")
 _ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
 
 
-def location_of(call: Call, job_id: str) -> str:
+def location_of(call: ApiCall, job_id: str) -> str:
     """Return the path of a job; every character that a path could take for its own is escaped."""
     name = quote(job_id, safe="").replace(".", "%2E")
     return f"/v2/tenants/{quote(call.tenant, safe='')}/jobs/{name}"
 
 
-async def with_payload(call: Call) -> bool:
+async def with_payload(call: ApiCall) -> bool:
     """Return whether payloads are asked for; they need a permission of their own."""
     asked = call.values("include")
     if any(one != "payload" for one in asked):
@@ -48,7 +48,7 @@ async def with_payload(call: Call) -> bool:
     return bool(asked)
 
 
-async def create_job(call: Call) -> Answer:
+async def create_job(call: ApiCall) -> Answer:
     """Create one job; one with the same ``unique`` key is the answer if it is unfinished."""
     wanted = call.body(NewJobBody).input(call.tenant)
     try:
@@ -64,7 +64,7 @@ async def create_job(call: Call) -> Answer:
     )
 
 
-async def create_jobs(call: Call) -> Answer:
+async def create_jobs(call: ApiCall) -> Answer:
     """Create up to a thousand jobs in one commit: all, or none."""
     batch = call.body(JobBatchBody)
     if len(batch.jobs) > MAX_BATCH:
@@ -82,7 +82,7 @@ async def create_jobs(call: Call) -> Answer:
     )
 
 
-async def list_jobs(call: Call) -> Answer:
+async def list_jobs(call: ApiCall) -> Answer:
     """List the jobs that a filter finds, a page at a time."""
     payload = await with_payload(call)
     wanted = await filter_of_call(call)
@@ -101,7 +101,7 @@ async def list_jobs(call: Call) -> Answer:
     )
 
 
-async def show_job(call: Call) -> Answer:
+async def show_job(call: ApiCall) -> Answer:
     """Return one job, or 304 if it is as the caller has it."""
     payload = await with_payload(call)
     view = JobView.of(await call.job())
@@ -114,7 +114,7 @@ async def show_job(call: Call) -> Answer:
     return Answer(data=fields, headers={"etag": tag})
 
 
-async def edit_job(call: Call) -> Answer:
+async def edit_job(call: ApiCall) -> Answer:
     """Change a job that is not running, if it is at the version that the caller has seen."""
     changes = call.body(JobEditBody)
     who = call.author(changes.why)
@@ -142,7 +142,7 @@ async def edit_job(call: Call) -> Answer:
     return Answer(data=fields, headers={"etag": tag_of(view, fields)})
 
 
-async def cancel_job(call: Call) -> Answer:
+async def cancel_job(call: ApiCall) -> Answer:
     """Cancel a job; one in flight is asked to stop (202)."""
     who = call.author(call.value("why"))
     view = await call.operations.act(CancelJobs(), call.path["id"], call.tenant, who)

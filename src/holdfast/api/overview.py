@@ -10,7 +10,7 @@ from holdfast.engines.contract import Counts
 from holdfast.model.permissions import Permission, granted
 from holdfast.operations.groups import GroupView
 
-from .call import Answer, Call, Route
+from .call import Answer, ApiCall, Route
 from .job_filters import FILTER_PARAMETERS, filter_of_call
 
 
@@ -38,7 +38,7 @@ class QueueCounts(msgspec.Struct, frozen=True):
     """None: the key may not see it."""
 
 
-async def list_queues(call: Call) -> Answer:
+async def list_queues(call: ApiCall) -> Answer:
     """Return the queues with jobs within reach."""
     counts = await call.operations.engine.counts()
     policies = {}
@@ -53,7 +53,7 @@ async def list_queues(call: Call) -> Answer:
     )
 
 
-async def list_failures(call: Call) -> Answer:
+async def list_failures(call: ApiCall) -> Answer:
     """Return the groups of the dead letters that a filter finds, the largest first."""
     wanted = await filter_of_call(call)
     groups: list[GroupView] = await call.operations.groups.list(wanted)
@@ -63,7 +63,7 @@ async def list_failures(call: Call) -> Answer:
 def routes_with_me(others: Sequence[Route]) -> Sequence[Route]:
     """Return all routes: what ``/me`` lists as allowed depends on the others."""
 
-    async def show_me(call: Call) -> Answer:
+    async def show_me(call: ApiCall) -> Answer:
         principal = call.principal
         may = granted(principal.roles)
         allowed = [

@@ -109,6 +109,8 @@ ADVICE: Mapping[str, str] = {
     "EventInvalid": "Correct the field that it names; see `holdfast catalog show TYPE`.",
     "TooLarge": "Store large data elsewhere and send a reference; split batches.",
     "AccessDenied": "Use a caller whose tenant and scopes include the job.",
+    "Forbidden": "Use a credential with a role that grants it: `holdfast keys list` shows roles.",
+    "UnknownKey": "Look at `holdfast keys list`.",
     "DuplicateId": 'Nothing, if it was the same request; or another id, or `on_duplicate="skip"`.',
     "EventConflict": "Give the new event an id of its own; `supersedes` names the one it corrects.",
     "LeaseLost": "Stop working on the job: another worker has it. If often, raise `lease_seconds`.",

@@ -20,7 +20,9 @@ _LOOKING = re.compile(
 """Commands that only read: they are repeated until their output matches."""
 _END = "--end-of-command--"
 _METRICS = re.compile(r"metrics: http://127\.0\.0\.1:(\d+)/")
+_API = re.compile(r"is at http://127\.0\.0\.1:(\d+)")
 USUAL_PORT = "9090"
+USUAL_API_PORT = "8080"
 USUAL_SERVER = "postgresql://shop@db/shop"
 """The server in the pages: replaced by the server of the test."""
 _CURL = """curl() {
@@ -33,7 +35,8 @@ class Shell:
     """Bash in a directory. Its background processes end with it.
 
     Pages use port 9090, and several run at once: each daemon gets a port of its own, which replaces
-    9090 in commands and is replaced by 9090 in their output. Likewise for ``USUAL_SERVER``.
+    9090 in commands and is replaced by 9090 in their output. Likewise 8080 of the HTTP API, and
+    ``USUAL_SERVER``.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Shell:
         self._started: list[int] = []
         self._killed = False
         self._port = USUAL_PORT
+        self._api_port = USUAL_API_PORT
         self._server = server
         bash = shutil.which("bash")
         assert bash is not None
@@ -112,6 +116,8 @@ class Shell:
             printed = path.read_text()
             if metrics := _METRICS.search(printed):
                 self._port = metrics[1]
+            if api := _API.search(printed):
+                self._api_port = api[1]
             printed = self._as_usual(printed)
             if matches(f"...\n{command.output}\n...", printed):
                 return
@@ -120,10 +126,13 @@ class Shell:
             time.sleep(_LOOK_AGAIN_SECONDS)
 
     def _here(self, line: str) -> str:
-        return line.replace(USUAL_PORT, self._port).replace(USUAL_SERVER, f"'{self._server}'")
+        line = line.replace(f"--port {USUAL_API_PORT}", "--port 0")
+        line = line.replace(USUAL_PORT, self._port).replace(USUAL_API_PORT, self._api_port)
+        return line.replace(USUAL_SERVER, f"'{self._server}'")
 
     def _as_usual(self, printed: str) -> str:
         printed = printed.replace(f":{self._port}", f":{USUAL_PORT}")
+        printed = printed.replace(f":{self._api_port}", f":{USUAL_API_PORT}")
         return printed.replace(self._server, USUAL_SERVER)
 
     def close(self) -> None:

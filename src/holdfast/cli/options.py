@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
@@ -15,8 +14,6 @@ import click
 from holdfast.cli.output import echo_lines
 from holdfast.model import moments
 from holdfast.model.errors import InvalidInput
-from holdfast.model.failure import FailureClass
-from holdfast.model.filter_words import OLD_STATES
 from holdfast.model.job import MICROSECONDS, State, check_id
 from holdfast.model.search import EVERYTHING, Filter
 from holdfast.model.visible_text import visible
@@ -143,32 +140,17 @@ _FIELDS = ("states", *(names[-1] for names, _metavar, _multiple, _text in _FILTE
 
 def filter_of(named: dict[str, object]) -> Filter:
     """Return the filter of these options; raise ``InvalidInput`` naming a wrong one."""
+    from holdfast.operations.named_filter import filter_of as filter_of_names  # noqa: PLC0415
+
     given = {field: value for field, value in named.items() if value not in (None, ())}
     for field, value in given.items():
         _check_text(field, value)
-    fields: dict[str, object] = {}
-    for field, value in given.items():
-        if field == "states":
-            fields[field] = tuple(_state(str(word)) for word in _words(value))
-        elif field == "classes":
-            fields[field] = tuple(_class(str(word)) for word in _words(value))
-        elif field == "statuses":
-            fields[field] = tuple(_status(str(word)) for word in _words(value))
-        elif field == "attempts":
-            fields |= _attempts(str(value))
-        elif field.endswith(("_since", "_until")):
-            end = "from_us" if field.endswith("_since") else "to_us"
-            name = f"{field.partition('_')[0]}_{end}"
-            fields[name] = moment_us(f"--{field.replace('_', '-')}", str(value))
-        else:
-            fields["ids" if field == "named" else field] = value
-    make: Callable[..., Filter] = Filter
-    wanted = make(**fields)
+    if "named" in given:
+        given["ids"] = given.pop("named")
     try:
-        wanted.check()
+        return filter_of_names(given, _now_us())
     except InvalidInput as error:
         raise InvalidInput(_OPTIONS.get(error.field, error.field), error.problem) from None
-    return wanted
 
 
 def narrowed(wanted: Filter, where: str) -> Filter:
@@ -259,39 +241,6 @@ def check_some(wanted: Filter, *, everything: bool) -> None:
         raise InvalidInput("jobs", "name them by id or by a filter, or say --all")
 
 
-def _words(value: object) -> list[object]:
-    return [
-        part.strip()
-        for word in (value if isinstance(value, tuple) else (value,))
-        for part in str(word).split(",")
-    ]
-
-
-def _state(word: str) -> State:
-    word = word.lower().replace("-", "_")
-    if word in OLD_STATES:
-        return OLD_STATES[word]
-    try:
-        return State(word)
-    except ValueError:
-        known = ", ".join([*State, *OLD_STATES])
-        raise InvalidInput("--status", f"{word!r} is not one of {known}") from None
-
-
-def _class(word: str) -> FailureClass:
-    try:
-        return FailureClass(word.lower())
-    except ValueError:
-        known = ", ".join(FailureClass)
-        raise InvalidInput("--class", f"{word!r} is not one of {known}") from None
-
-
-def _status(word: str) -> int:
-    if not (word.isascii() and word.isdigit() and len(word) <= 3):
-        raise InvalidInput("--http-status", f"{word[:60]!r} is not an HTTP status such as 404")
-    return int(word)
-
-
 def _narrowed(wanted: Filter, group_id: str) -> Filter:
     """Return the filter for members of a group alone: the store knows what those have in common."""
     from . import store_access  # noqa: PLC0415 - imports an engine
@@ -303,16 +252,6 @@ def _narrowed(wanted: Filter, group_id: str) -> Filter:
     return store_access.read_store(
         context.settings(), lambda operations: operations.groups.narrow(wanted, group_id)
     )
-
-
-def _attempts(text: str) -> dict[str, int]:
-    found = re.fullmatch(r"([0-9]{1,9})(?:(\+)|-([0-9]{1,9}))?", text.strip())
-    if found is None:
-        raise InvalidInput("--attempts", f"{text!r} is not a number such as 3, 2-5 or 3+")
-    least, more, most = found.groups()
-    if more:
-        return {"attempts_from": int(least)}
-    return {"attempts_from": int(least), "attempts_to": int(most or least) + 1}
 
 
 def moment_us(field: str, text: str) -> int:

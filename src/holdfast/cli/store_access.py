@@ -26,6 +26,7 @@ from holdfast.model.errors import (
     StoreNotOurs,
     Unavailable,
 )
+from holdfast.model.principal import local_principal
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
 from holdfast.stores.opening import (
@@ -36,6 +37,7 @@ from holdfast.stores.opening import (
     own_journal,
 )
 
+from .options import login_name
 from .output import note
 
 if TYPE_CHECKING:
@@ -251,14 +253,27 @@ _STOPPED = ("T", "t")
 def _run(
     settings: Settings, work: Work[T], open_engine: Callable[[Settings], Awaitable[Engine]]
 ) -> T:
+    principal = local_principal(_login())
+
     async def run() -> T:
         engine = await open_engine(settings)
         try:
-            return await work(Operations(engine, default_max_attempts=settings.max_attempts))
+            operations = Operations(
+                engine, default_max_attempts=settings.max_attempts, principal=principal
+            )
+            return await work(operations)
         finally:
             await engine.close()
 
     return asyncio.run(run())
+
+
+def _login() -> str:
+    """Return the login name; a container may have none."""
+    try:
+        return login_name(None)
+    except InvalidInput:
+        return "unknown"
 
 
 async def _own(settings: Settings) -> Engine:

@@ -53,6 +53,7 @@ from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order
 from .dump.format import DumpRecord
 from .event_contract import EventEngine
 from .projection_contract import ProjectionEngine
+from .record_contract import RecordEngine
 
 DEFAULT_LEASE_SECONDS = 30.0
 MAX_CLAIM = 10_000
@@ -187,7 +188,7 @@ class HeldJob(JobRef, Protocol):
         """The cap that its worker asks for: used if neither the job nor the engine has one."""
 
 
-class Engine(EventEngine, ProjectionEngine, Protocol):
+class Engine(EventEngine, ProjectionEngine, RecordEngine, Protocol):
     """The verbs that move work and look at it, and those of events and projections."""
 
     @property

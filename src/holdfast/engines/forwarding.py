@@ -35,6 +35,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 from holdfast.model.subscription import Subscription
@@ -313,6 +314,25 @@ class ForwardingEngine:
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
         return await self.engine.flags()
+
+    async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
+        """See ``Engine.records``."""
+        return await self.engine.records(kind, names)
+
+    async def set_record(
+        self,
+        kind: str,
+        name: str,
+        after: Record | None,
+        attribution: Attribution,
+        *,
+        expected: Record | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_record``."""
+        await self.engine.set_record(
+            kind, name, after, attribution, expected=expected, caller=caller
+        )
 
     async def set_flag(
         self, name: str, attribution: Attribution, *, on: bool | None, caller: Caller = SYSTEM

@@ -222,8 +222,11 @@ class HttpConnection(asyncio.BufferedProtocol):
     # --- reading and closing -----------------------------------------------------------------
 
     def _feed(self, nbytes: int) -> None:
-        if self._closing:
-            return  # it is read so that the peer gets to read the last answer
+        # While it closes, the rest of a body that an application waits for is still taken; anything
+        # else is read so that the peer gets to read the last answer.
+        awaited = self._answering and self._stream is not None and not self._stream.disconnected
+        if self._closing and not awaited:
+            return
         reader = self._reader
         reader.feed(self._view[:nbytes])
         if reader.refusal is not None:

@@ -19,6 +19,7 @@ from .job import Job, State, Whole
 from .outage import Outage
 from .policy import QueuePolicy
 from .projection import ProjectionState
+from .record import Record
 from .subscription import Subscription
 
 
@@ -253,6 +254,15 @@ class ProjectionSet(msgspec.Struct, frozen=True, array_like=True, tag=30):
     state: ProjectionState | None
 
 
+class RecordSet(msgspec.Struct, frozen=True, array_like=True, gc=False, tag=31):
+    """A record was stored; None removes it."""
+
+    at_us: Whole
+    kind: str
+    name: str
+    record: Record | None
+
+
 JobEffect = (
     Enqueued
     | Claimed
@@ -286,6 +296,7 @@ Setting = (
     | EventAppended
     | SubscriptionSet
     | ProjectionSet
+    | RecordSet
 )
 """Effects that are not about one job."""
 
@@ -322,6 +333,7 @@ LOG_NAMES: Mapping[type[Effect], str] = {
     EventAppended: "EVENT",
     SubscriptionSet: "SUBSCRIPTION",
     ProjectionSet: "PROJECTION",
+    RecordSet: "RECORD",
 }
 
 WHOLE = (Enqueued, Replayed, Archived, Restored, Edited)
@@ -336,6 +348,7 @@ SETTINGS = (
     EventAppended,
     SubscriptionSet,
     ProjectionSet,
+    RecordSet,
 )
 
 

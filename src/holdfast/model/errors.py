@@ -8,6 +8,7 @@ HoldfastError
 │   ├── EventInvalid        an event is not what the catalog says of its type
 │   └── TooLarge            the field, or the whole call, is over a limit
 ├── AccessDenied            the caller's tenant or scopes do not reach this
+├── Forbidden               no role of the caller allows this
 ├── DuplicateId             a job with this id exists, or finished recently
 ├── EventConflict           the id of an event was used before, with other content
 ├── LeaseLost               the token is not the job's current one
@@ -39,6 +40,7 @@ HoldfastError
 ├── PlanOutdated            more or fewer jobs match than the plan of an operation counted
 ├── UnknownOperation        no operation with this id is remembered
 ├── UnknownGroup            no group of failures has this id
+├── UnknownKey              no key of this name or id is within reach
 ├── UnknownProjection       no projection of this name is declared
 ├── RebuildRunning          the projection is being rebuilt already
 ├── UnknownPage             the runbook has no page of this name
@@ -54,7 +56,7 @@ HoldfastError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from .redaction import without_passwords
@@ -152,6 +154,20 @@ class AccessDenied(HoldfastError):
         super().__init__(f"{field} {value!r} is outside what this caller may touch")
         self.field = field
         self.value = value
+
+
+class Forbidden(HoldfastError):
+    """No role of the caller allows this."""
+
+    code = "forbidden"
+
+    def __init__(self, permission: str, roles: Sequence[str]) -> None:
+        held = ", ".join(roles) or "none"
+        super().__init__(
+            f"{permission} is not allowed: no role of the credential grants it (it has {held})"
+        )
+        self.permission = permission
+        self.roles = tuple(roles)
 
 
 class DuplicateId(HoldfastError):
@@ -561,6 +577,17 @@ class UnknownGroup(HoldfastError):
             "person did anything with it. `holdfast dead groups` lists the groups"
         )
         self.group_id = group_id
+
+
+class UnknownKey(HoldfastError):
+    """No key of this name or id is within reach."""
+
+    code = "unknown_key"
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        listed = ", ".join(sorted(known)[:_MOST_NAMES]) or "none"
+        super().__init__(f"no key {name!r}: there are {listed}")
+        self.name = name
 
 
 class UnknownProjection(HoldfastError):

@@ -43,6 +43,7 @@ class LogEvent(msgspec.Struct, frozen=True):
 FIELDS: Mapping[str, str] = {
     "acted": "how many jobs an operation has changed so far",
     "action": "what an operator did, as the audit calls it: job.replay, queue.policy, …",
+    "address": "where it listens",
     "attempt": "which run of the job it was: 1 for the first",
     "bytes": "a size in bytes",
     "changed": "the settings that changed",
@@ -481,6 +482,14 @@ _ALL = (
         "A stop hook of the application failed; the stop continues.",
         "Fix the hook in the trace.",
     ),
+    # --- the HTTP API --------------------------------------------------------------------
+    _info("api.started", "address store", "The HTTP API of a store is served."),
+    _info(
+        "api.draining",
+        "seconds",
+        "The server was asked to stop: requests in progress have this long.",
+    ),
+    _info("api.stopped", "", "The server of the HTTP API has stopped."),
     # --- requests ------------------------------------------------------------------------
     _error_summed(
         "http.failed",

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Admission, Engine, OnDuplicate, Receipt
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.actions import ConfirmJobs, NoteJobs
+from holdfast.model.actions import AnyAction, ConfirmJobs, NoteJobs, ReplayJobs
 from holdfast.model.audit import (
     WHOLE_AUDIT,
     Attribution,
@@ -39,15 +39,19 @@ from holdfast.model.fleet import RunningAttempt, WorkerProcess
 from holdfast.model.job import DEFAULT_QUEUE, Edit, Job, State
 from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.principal import Principal, local_principal
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
 from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
 
+from .access.denials import DenialLog
+from .access.engine import AuthorizedEngine
 from .attribution import MAX_NAMED_IDS, Author, attribution_of, entry_of
 from .bulk import BulkOperations, OperationRequest
 from .explain import explain_job
 from .fleet import FleetOperations
 from .groups import GroupOperations
 from .inputs import JobInput, check_ids_differ, new_jobs
+from .keys import KeyOperations
 from .outages import OutageView, outage_views
 from .payload_checks import PayloadCheck, check_payloads
 from .samples import PointView, latest, series_of_queue, with_samples
@@ -82,12 +86,19 @@ class Operations:
         *,
         default_max_attempts: int = DEFAULT_MAX_ATTEMPTS,
         this_process: Callable[[], WorkerProcess] | None = None,
+        principal: Principal | None = None,
+        denials: DenialLog | None = None,
     ) -> None:
         """Without a registry no task is known here.
 
         ``this_process`` is the process beside the operations that runs jobs, if there is one.
+        ``principal`` is who asks: every verb is checked against what they may do and reach. None
+        is Holdfast itself.
         """
-        self.engine = engine
+        self.keys = KeyOperations(engine, principal or local_principal("holdfast"))
+        if principal is not None:
+            engine = AuthorizedEngine(engine, principal, denials or DenialLog(engine))
+        self.engine: Engine = engine
         self._registry = registry
         self.default_max_attempts = default_max_attempts
         self.fleet = FleetOperations(engine, this_process)
@@ -208,6 +219,25 @@ class Operations:
             found = await self.engine.operate(ConfirmJobs(), some, attribution, limit=MAX_PAGE)
             done += found.jobs
         return OperationResult(len(done), 0, _some_ids(done))
+
+    async def act(self, action: AnyAction, job_id: str, tenant: str, who: Author) -> JobView:
+        """Act on one job; return it as it is now.
+
+        Raise ``JobNotFound``, ``IllegalTransition`` if it is in another state, or ``InvalidInput``
+        if it is left alone until somebody says what was fixed.
+        """
+        wanted = Filter(ids=(job_id,), tenant=tenant)
+        attribution = attribution_of(f"job.{action.name}", "job", wanted, who)
+        attribution.check()
+        done = await self.engine.operate(action, wanted, attribution, limit=1)
+        if done.jobs:
+            return JobView.of(done.jobs[0])
+        job = (await self.engine.get([job_id], tenant=tenant))[0]
+        if job is None:
+            raise JobNotFound(job_id)
+        if job.state in action.states and isinstance(action, ReplayJobs) and not action.fixed:
+            raise InvalidInput("fixed", "its failure would come again: say what was fixed")
+        raise IllegalTransition(job_id, job.state, f"take part in {action.name}")
 
     async def note(self, wanted: Filter, text: str, by: str) -> OperationResult:
         """Add a note to the history of these jobs."""

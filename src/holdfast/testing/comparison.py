@@ -143,6 +143,7 @@ async def _snapshot(engine: Engine) -> object:
         "audit": await engine.audited(limit=MAX_PAGE),
         "events": [await event_pages(engine, EVERY_EVENT, caller=one) for one in CALLERS],
         "subscriptions": list((await engine.subscriptions()).values()),
+        "records": await engine.records("key"),
     }
     return {name: plain(part) for name, part in seen.items()}
 

@@ -38,6 +38,7 @@ from holdfast.model.job import Edit, Job, NewJob, State
 from holdfast.model.outage import DependencyReport
 from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.policy import QueuePolicy, Rate
+from holdfast.model.record import Record
 from holdfast.model.search import MAX_PAGE, Filter, Order
 from holdfast.model.subscription import Subscription
 
@@ -399,7 +400,7 @@ class EngineMachine(EngineComparison):
     def govern(
         self, data: st.DataObject, queue: str, policy: QueuePolicy | None, caller: Caller
     ) -> None:
-        """Set a policy, or set a flag and a schedule and write an audit entry."""
+        """Set a policy, or an outage, or a flag, a schedule, an audit entry and a record."""
         what = data.draw(st.sampled_from(["policy", "policy", "policy", "outage", "other"]))
         if what == "outage":
             self._outage(data, queue)
@@ -412,6 +413,25 @@ class EngineMachine(EngineComparison):
         self.both(lambda engine: engine.set_flag("auto_replay", OPERATION, on=on, caller=caller))
         self.both(lambda engine: engine.set_schedule("daily", schedule, OPERATION, caller=caller))
         self.both(lambda engine: engine.audit(OPERATION.audit, caller=caller))
+        self._record(data, caller)
+
+    def _record(self, data: st.DataObject, caller: Caller) -> None:
+        """Store a record or remove it, most often from what is there."""
+        name = data.draw(st.sampled_from(["k1", "k2"]))
+        there = self.both(lambda engine: engine.records("key", [name]))
+        if there is None:
+            return
+        kept = there[0][0] if there[0] else None
+        wrong = Record("key", name, '{"n":2}')
+        before = data.draw(st.sampled_from([kept, kept, kept, None, wrong]))
+        value = data.draw(st.sampled_from([None, "{}", '{"n":1}']))
+        expires_at_us = data.draw(st.sampled_from([0, self.clock.now_us() + 20_000_000]))
+        after = None if value is None else Record("key", name, value, expires_at_us)
+        self.both(
+            lambda engine: engine.set_record(
+                "key", name, after, OPERATION, expected=before, caller=caller
+            )
+        )
 
     def _outage(self, data: st.DataObject, queue: str) -> None:
         """Start or end an outage, or report what a worker has seen."""

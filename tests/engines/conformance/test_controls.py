@@ -141,7 +141,7 @@ def test_the_suite_notices(engine, test, arguments, monkeypatch):
         (broken.UnguardedEdit, 40, None),
         (broken.VersionStays, 40, None),
         (broken.Orphans, 100, None),
-        (broken.FirstDependencyFrees, 200, None),
+        (broken.FirstDependencyFrees, 200, 2),
         (broken.NoTurns, 100, 1),
         (broken.RateByCall, 100, None),
         (broken.AuditApart, 40, None),

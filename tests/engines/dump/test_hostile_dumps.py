@@ -25,6 +25,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -48,6 +49,7 @@ from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.projection import ProjectionState, Rebuild, RebuildMode
+from holdfast.model.record import Record
 from holdfast.model.search import Filter
 from holdfast.model.subscription import Subscription
 
@@ -241,6 +243,7 @@ GOOD = {
     "group": group(),
     "subscription": DumpedSubscription(Subscription("s", "q", "t")),
     "projection": projection(),
+    "record": DumpedRecord(Record("key", "k1", "{}")),
     "event": an_event(),
 }
 REBUILD = Rebuild(id="r", mode=RebuildMode.EMIT, generation=1, by="anna", started_at_us=1)
@@ -287,6 +290,8 @@ HOSTILE = {
     "group id": DumpedGroup(BAD, group().life),
     "group queue": group(queue=BAD),
     "group fingerprint": group(fingerprint="f" * 1_000),
+    "record name": DumpedRecord(Record("key", BAD, "{}")),
+    "record value": DumpedRecord(Record("key", "k1", "[]")),
     "subscription queue": DumpedSubscription(Subscription("s", BAD, "t")),
     "projection name": projection(name=BAD),
     "projection error": projection(rebuild=msgspec.structs.replace(REBUILD, error="e" * 100_000)),

@@ -255,6 +255,18 @@ async def _projections(engine: Engine, _call: messages.Empty) -> dict[str, Proje
     return dict(await engine.projections())
 
 
+async def _set_record(engine: Engine, call: messages.SetRecordCall) -> messages.Empty:
+    await engine.set_record(
+        call.kind,
+        call.name,
+        call.after,
+        call.attribution,
+        expected=call.expected,
+        caller=call.caller,
+    )
+    return messages.Empty()
+
+
 async def _set_projection(engine: Engine, call: messages.SetProjectionCall) -> messages.Empty:
     await engine.set_projection(
         call.state, call.attribution, expected=call.expected, caller=call.caller
@@ -418,6 +430,8 @@ _HANDLERS = [
     _handler(messages.SET_SUBSCRIPTION, _set_subscription),
     _handler(messages.PROJECTIONS, _projections),
     _handler(messages.SET_PROJECTION, _set_projection),
+    _handler(messages.RECORDS, lambda engine, call: engine.records(call.kind, call.names)),
+    _handler(messages.SET_RECORD, _set_record),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),
     _handler(
         messages.AUDITED,

@@ -115,6 +115,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
+from holdfast.model.record import Record, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -576,6 +577,30 @@ class ClientEngine:
     async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - its owner alone appends
         """See ``Engine.fanout_settled``."""
         return True
+
+    # --- records -----------------------------------------------------------------------------
+
+    async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
+        """See ``Engine.records``."""
+        check_record_names(kind, names)
+        return await self._channel.call(messages.RECORDS, messages.RecordsCall(kind, list(names)))
+
+    async def set_record(
+        self,
+        kind: str,
+        name: str,
+        after: Record | None,
+        attribution: Attribution,
+        *,
+        expected: Record | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_record``."""
+        check_record(kind, name, after)
+        check_attribution(attribution)
+        _check_caller(caller)
+        call = messages.SetRecordCall(kind, name, after, attribution, expected, caller)
+        await self._call_once(messages.SET_RECORD, call)
 
     # --- policies, flags, schedules, audit ---------------------------------------------------
 

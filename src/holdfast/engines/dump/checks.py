@@ -47,6 +47,7 @@ from .format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -229,4 +230,5 @@ _CHECKS: Mapping[type, Callable[..., object]] = {
     DumpedSubscription: lambda one: one.subscription.check(),
     DumpedProjection: _check_projection,
     DumpedEvent: _check_event,
+    DumpedRecord: lambda one: one.record.check(),
 }

@@ -27,11 +27,12 @@ from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
-FORMAT = 3
+FORMAT = 4
 """Version 2 added operations, outages and what people did with groups of failures; version 3 events
-and subscriptions."""
+and subscriptions; version 4 records."""
 MAGIC = b"holdfast dump\n"
 BLOCK_RECORDS = 1_000
 """The most records of a block."""
@@ -138,6 +139,12 @@ class DumpedEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     event: Event
 
 
+class DumpedRecord(msgspec.Struct, frozen=True, array_like=True, tag="record"):
+    """A record that does not expire: those that do, such as sessions, stay behind."""
+
+    record: Record
+
+
 DumpRecord = (
     DumpHead
     | DumpedJob
@@ -153,6 +160,7 @@ DumpRecord = (
     | DumpedSubscription
     | DumpedProjection
     | DumpedEvent
+    | DumpedRecord
 )
 
 KINDS = tuple(str(kind.__struct_config__.tag) for kind in get_args(DumpRecord))

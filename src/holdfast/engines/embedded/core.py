@@ -21,6 +21,7 @@ from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
 from .history import HistoryStore, StateCounts
@@ -54,6 +55,7 @@ class WorkState(Protocol):
     fanout_version: int
     """Rises when a subscription begins: the version that events are given to."""
     projections: dict[str, ProjectionState]
+    records: dict[tuple[str, str], Record]
 
     @property
     def last_token(self) -> int:

@@ -104,6 +104,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
+from holdfast.model.record import Record, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -129,6 +130,7 @@ from .history import HistoryStore
 from .operation_steps import OperationSteps
 from .outages import OutageCommands
 from .queries import Queries
+from .record_book import RecordBook
 from .sampler import MemorySamples, Sampler, SampleStore
 
 
@@ -166,6 +168,7 @@ class EmbeddedEngine:
         self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
         self._events = events
+        self._record_book = RecordBook(self._core)
         self._event_log = self.event_log_type(self._core, events)
         self.read_models = SqliteReadModels(read_models, self, threads)
         self._sampler = Sampler(
@@ -635,6 +638,30 @@ class EmbeddedEngine:
     async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - a commit is a moment
         """See ``Engine.fanout_settled``: one process appends, so no transaction is ever open."""
         return True
+
+    # --- records -----------------------------------------------------------------------------
+
+    async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
+        """See ``Engine.records``."""
+        check_record_names(kind, names)
+        return await self._core.answer(lambda now: self._record_book.find(kind, names, now))
+
+    async def set_record(
+        self,
+        kind: str,
+        name: str,
+        after: Record | None,
+        attribution: Attribution,
+        *,
+        expected: Record | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_record``."""
+        check_record(kind, name, after)
+        _check_may_set(kind, name, attribution, caller)
+        await self._core.answer(
+            lambda now: self._record_book.set(kind, name, after, expected, attribution, now)
+        )
 
     # --- the fleet ---------------------------------------------------------------------------
 

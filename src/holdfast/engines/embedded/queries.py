@@ -21,6 +21,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -224,6 +225,7 @@ class Queries:
             rest += [DumpedGroup(*one) for one in state.group_lives.items()]
             rest += [DumpedSubscription(one) for one in state.subscriptions.values()]
             rest += [DumpedProjection(without_tables(one)) for one in state.projections.values()]
+            rest += [DumpedRecord(one) for one in state.records.values() if not one.expires_at_us]
             events = self._events.dump()
             history = self._history.dump()
         await core.durable()

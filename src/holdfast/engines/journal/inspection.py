@@ -22,6 +22,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -435,6 +436,7 @@ def _salvaged(
     records += [DumpedOutage(one) for one in state.outages.all()]
     records += [DumpedSubscription(one) for one in state.subscriptions.values()]
     records += [DumpedProjection(without_tables(one)) for one in state.projections.values()]
+    records += [DumpedRecord(one) for one in state.records.values() if not one.expires_at_us]
     records += [DumpedJob(job) for job in state.jobs()]
     yield records
     if history is not None:

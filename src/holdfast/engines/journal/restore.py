@@ -18,6 +18,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -33,6 +34,7 @@ from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
 from .events.store import EventWriter, SqliteEvents
@@ -64,6 +66,7 @@ class _SnapshotRecords:
         self.audit_head = AuditHead()
         self.subscriptions: dict[str, Subscription] = {}
         self.projections: dict[str, ProjectionState] = {}
+        self.records: list[Record] = []
         self.fanout_version = 0
         self.last_event_seq = 0
 
@@ -113,6 +116,8 @@ class _SnapshotRecords:
             self._take_event(record.event)
         elif isinstance(record, DumpedProjection):
             self.projections[record.state.name] = record.state
+        elif isinstance(record, DumpedRecord):
+            self.records.append(record.record)
         elif isinstance(record, DumpedSubscription):
             self.subscriptions[record.subscription.name] = record.subscription
             self.fanout_version = max(self.fanout_version, record.subscription.since_version)
@@ -155,6 +160,7 @@ def restore(
             fanout_version=snapshot.fanout_version,
             last_event_seq=snapshot.last_event_seq,
             projections=snapshot.projections,
+            records=snapshot.records,
         )
         put_in_place(disk, write_unfinished(disk, head, snapshot.jobs)[0])
         return RestoreSummary(snapshot.count, sum(not job.state.finished for job in snapshot.jobs))

@@ -19,6 +19,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -47,6 +48,7 @@ from holdfast.model.effects import (
     OutageSet,
     PolicySet,
     ProjectionSet,
+    RecordSet,
     ScheduleSet,
     ScheduleState,
     SubscriptionSet,
@@ -59,8 +61,10 @@ from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.outage import claimed, dependency_of, opens_at_us, room
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
+N = TypeVar("N", str, tuple[str, str])
 T = TypeVar("T")
 _JOB_BYTES = 500
 """About what a job takes besides its payload and its result."""
@@ -85,6 +89,7 @@ class MemoryState:
         self.subscriptions: dict[str, Subscription] = {}
         self.fanout_version = 0
         self.projections: dict[str, ProjectionState] = {}
+        self.records: dict[tuple[str, str], Record] = {}
         self._history = history
         self._events = events
         self._options = options
@@ -150,6 +155,8 @@ class MemoryState:
             self.fanout_version = effect.fanout_version
         elif isinstance(effect, ProjectionSet):
             _put(self.projections, effect.name, effect.state)
+        elif isinstance(effect, RecordSet):
+            _put(self.records, (effect.kind, effect.name), effect.record)
         else:
             return self._fold_job(effect, seq)
         return None
@@ -217,6 +224,8 @@ class MemoryState:
             self.fanout_version = max(self.fanout_version, record.subscription.since_version)
         elif isinstance(record, DumpedProjection):
             self.projections[record.state.name] = record.state
+        elif isinstance(record, DumpedRecord):
+            self.records[record.record.kind, record.record.name] = record.record
         elif isinstance(record, DumpedEvent):
             self._events.record(record.event)
             self.fanout_version = max(self.fanout_version, record.event.fanout_version)
@@ -537,7 +546,7 @@ class MemoryState:
         return [job for job in self._jobs.values() if job.state in states]
 
 
-def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
+def _put(into: MutableMapping[N, T], name: N, value: T | None) -> None:
     if value is None:
         into.pop(name, None)
     else:

@@ -20,12 +20,14 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
     DumpRecord,
 )
 from holdfast.model.projection import ProjectionState, without_tables
+from holdfast.model.record import Record
 
 from . import rows
 from .admin.groups import lives_of
@@ -91,6 +93,7 @@ class _TableDump:
         first += [DumpedGroup(*one) for one in lives.items()]
         for subscription in await self._all("list_subscriptions"):
             first.append(DumpedSubscription(event_rows.subscription_of(subscription)))
+        first += [DumpedRecord(Record(*row)) for row in await self._all("list_lasting_records")]
         for _name, state in await self._all("list_projections"):
             stored = msgspec.json.decode(state, type=ProjectionState)
             first.append(DumpedProjection(without_tables(stored)))

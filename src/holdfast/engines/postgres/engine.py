@@ -99,6 +99,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
+from holdfast.model.record import Record, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -121,6 +122,7 @@ from .admin import explain as explaining
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
 from .admin import projections as projection_verbs
+from .admin import records as record_verbs
 from .admin import samples as sampling
 from .admin.access import ServerAccess
 from .connection.sansio import execute, execute_all
@@ -694,6 +696,33 @@ class PostgresEngine:
     async def fanout_settled(self, version: int) -> bool:
         """See ``Engine.fanout_settled``."""
         return not await self.open_fanouts(version)
+
+    # --- records -----------------------------------------------------------------------------
+
+    async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
+        """See ``Engine.records``."""
+        check_record_names(kind, names)
+        return await self._database.read(lambda: record_verbs.records(kind, names, self._context()))
+
+    async def set_record(
+        self,
+        kind: str,
+        name: str,
+        after: Record | None,
+        attribution: Attribution,
+        *,
+        expected: Record | None,
+        caller: Caller = SYSTEM,
+    ) -> None:
+        """See ``Engine.set_record``."""
+        check_record(kind, name, after)
+        _check_unlimited(kind, name, attribution, caller)
+        await self._resources.perform_once(
+            "set_record",
+            lambda: record_verbs.set_record(
+                kind, name, after, expected, attribution, self._context()
+            ),
+        )
 
     # --- outages -----------------------------------------------------------------------------
 

@@ -53,6 +53,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.samples import SamplePoint
 from holdfast.model.search import Count, FailureGroup, Filter, Order, Page
 from holdfast.model.subscription import Subscription
@@ -454,6 +455,24 @@ class SetProjectionCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
+class RecordsCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.records``."""
+
+    kind: str
+    names: list[str]
+
+
+class SetRecordCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.set_record``."""
+
+    kind: str
+    name: str
+    after: Record | None
+    attribution: Attribution
+    expected: Record | None
+    caller: Caller = SYSTEM
+
+
 class Verb(Generic[Q, A]):
     """One verb: how its call and its answer are written and read."""
 
@@ -531,6 +550,8 @@ SUBSCRIPTIONS = Verb("subscriptions", Empty, dict[str, Subscription])
 SET_SUBSCRIPTION = Verb("set_subscription", SetSubscriptionCall, list[Subscription])
 PROJECTIONS = Verb("projections", Empty, dict[str, ProjectionState])
 SET_PROJECTION = Verb("set_projection", SetProjectionCall, Empty)
+RECORDS = Verb("records", RecordsCall, list[Record])
+SET_RECORD = Verb("set_record", SetRecordCall, Empty)
 AUDIT = Verb("audit", AuditCall, AuditHead)
 DUMP = Verb("dump", DumpCall, DumpAnswer)
 AUDITED = Verb("audited", AuditedCall, list[AuditRecord])

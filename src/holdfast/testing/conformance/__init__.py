@@ -37,6 +37,7 @@ from .operations import OperationPaceRules, OperationRules
 from .outages import OutageRules
 from .policies import PolicyRules
 from .reach import ReachRules
+from .records import StoredRecordRules
 from .replay import ReplayRules
 from .retention import RetentionRules
 from .samples import SampleRules
@@ -87,8 +88,10 @@ class BulkRules(OperationRules, OperationPaceRules):
     """Operations: their members, their pace, their outcomes."""
 
 
-class RecordRules(AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules):
-    """The audit, flags and schedules."""
+class RecordRules(
+    AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules, StoredRecordRules
+):
+    """The audit, flags, schedules and records."""
 
 
 class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):

@@ -85,7 +85,7 @@ class InvariantChecker:
             elif isinstance(effect, fx.OutageSet):
                 outage = effect.outage
                 self._trace.note(f"log.{what}", owner, f"{outage.dependency} {outage.phase.value}")
-            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet):
+            elif isinstance(effect, fx.FlagSet | fx.ScheduleSet | fx.RecordSet):
                 self._trace.note(f"log.{what}", owner, effect.name)
             elif isinstance(effect, fx.ProjectionSet):
                 self._trace.note(f"log.{what}", owner, _projection_text(effect))

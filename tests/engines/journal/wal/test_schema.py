@@ -115,7 +115,7 @@ def as_kept_by(version: int, job: Job) -> Job | None:
     return replace(job, payload=b"") if job.state in FORGETTABLE else job
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6])
 def test_the_golden_files_of_every_version_are_read(version):
     if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
         write_golden()
@@ -127,7 +127,7 @@ def test_the_golden_files_of_every_version_are_read(version):
 
 
 def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch, caplog):
-    """As if 2 had renamed a queue, and 3 turned priorities round; 4 and 5 changed nothing."""
+    """As if 2 had renamed a queue, and 3 turned priorities round; later ones changed nothing."""
 
     def jobs_in(records: list) -> list:
         """Return the raw jobs: a snapshot's records, or those inside an ENQUEUE, whose tag is 1."""
@@ -149,7 +149,7 @@ def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch,
         return records
 
     wanted = expected()
-    steps = {1: rename, 2: turn_round, 3: list, 4: list}
+    steps = {1: rename, 2: turn_round, 3: list, 4: list, 5: list}
     monkeypatch.setattr(schema, "LOG_STEPS", steps)
     monkeypatch.setattr(schema, "SNAPSHOT_STEPS", steps)
     with caplog.at_level(logging.INFO, "holdfast.journal"):
@@ -160,7 +160,7 @@ def test_older_records_are_migrated_step_by_step_and_that_is_logged(monkeypatch,
         job.queue.replace("default", "main") for job in wanted
     ]
     assert [job.priority for job in migrated] == [-job.priority for job in wanted]
-    assert all("from_schema=1 to_schema=5" in line for line in said)
+    assert all("from_schema=1 to_schema=6" in line for line in said)
     assert len(said) == 2, "once for the snapshot, once for the segment"
 
 
@@ -211,7 +211,7 @@ def test_what_is_written_is_always_todays_version():
     asyncio.run(run())
     frame = frames.read(disk.content(segment_name(2)), 0)
     assert frame is not None
-    assert frame.schema == schema.SCHEMA == 5
+    assert frame.schema == schema.SCHEMA == 6
 
 
 async def counted(engine: EmbeddedEngine) -> tuple[dict[str, Counts], list[tuple[str, str]]]:
@@ -244,7 +244,7 @@ async def test_an_older_store_is_migrated_once_and_written_back(caplog):
 
     owner = await JournalEngine.open(disk, clock=clock, options=OPTIONS)
     first = await counted(owner)
-    assert all("from_schema=1 to_schema=5" in line for line in said())
+    assert all("from_schema=1 to_schema=6" in line for line in said())
     written = frames.read(disk.content(snapshot_names(disk)[0]), 0)
     assert written is not None
     assert written.schema == schema.SCHEMA

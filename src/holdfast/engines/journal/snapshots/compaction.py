@@ -96,6 +96,7 @@ def head_of(state: JournalState, last_crc: int, first_segment: int, salt: int) -
         last_event_seq=state.last_event_seq,
         projections=state.projections,
         unordered=sorted(state.unordered),
+        records=list(state.records.values()),
     )
 
 

@@ -28,6 +28,7 @@ from holdfast.model.operation import Operation
 from holdfast.model.outage import Outage
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
 SUFFIX = ".snap"
@@ -70,6 +71,7 @@ class SnapshotHead(msgspec.Struct, frozen=True):
     projections: dict[str, ProjectionState] = {}
     unordered: list[Whole] = []
     """The tokens of jobs that were claimed while the keys of their queue had no order."""
+    records: list[Record] = []
 
 
 def snapshot_name(last_seq: int) -> str:

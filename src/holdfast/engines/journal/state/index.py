@@ -19,6 +19,7 @@ from holdfast.model.effects import (
     SETTINGS,
     WHOLE,
     Archived,
+    Audited,
     Claimed,
     Died,
     Edited,
@@ -36,6 +37,7 @@ from holdfast.model.effects import (
     PolicySet,
     ProjectionSet,
     Purged,
+    RecordSet,
     Replayed,
     Restored,
     ScheduleSet,
@@ -51,6 +53,7 @@ from holdfast.model.job import Job, State
 from holdfast.model.operation_ledger import OperationLedger
 from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
 from .limits import QueueLimits
@@ -58,8 +61,9 @@ from .ordering import DependentIndex, KeyName, KeyQueue
 from .ready_heads import ReadyHeads
 from .ready_queue import ReadyQueue, Tenants, TenantState, TimeIndex
 
+N = TypeVar("N", str, tuple[str, str])
 T = TypeVar("T")
-Record = Callable[[AppliedEffect], None]
+RecordEffect = Callable[[AppliedEffect], None]
 
 _BLOCKED, _PENDING, _IN_FLIGHT, _DEAD = (
     State.BLOCKED,
@@ -87,7 +91,7 @@ class JournalIndex:
 
     def __init__(
         self,
-        record: Record | None = None,
+        record: RecordEffect | None = None,
         history_seq: int = 0,
         *,
         record_event: Callable[[Event], None] | None = None,
@@ -115,6 +119,7 @@ class JournalIndex:
         self.policies = self.limits.policies
         self.subscriptions: dict[str, Subscription] = {}
         self.projections: dict[str, ProjectionState] = {}
+        self.records: dict[tuple[str, str], Record] = {}
         self.fanout_version = 0
         self.last_event_seq = 0
         """The position of the last event; events themselves are not in memory."""
@@ -254,14 +259,25 @@ class JournalIndex:
             self.limits.set(effect.queue, effect.policy)
             if self.limits.ordered(effect.queue) != was_ordered:
                 self._requeue_all(effect.queue)
-        elif isinstance(effect, FlagSet):
-            _put(self.flags, effect.name, effect.on)
-        elif isinstance(effect, ScheduleSet):
-            _put(self.schedules, effect.name, effect.schedule)
         elif isinstance(effect, OutageSet):
             self.outages.set(effect.outage)
         elif isinstance(effect, OperationSet):
             self.operations.put(operation.decode(effect.record))
+        elif isinstance(effect, Audited):
+            self.audit_head = head_of(effect.record)
+            if self.record is not None and seq > self.history_seq:
+                self.record(AppliedEffect(seq, effect, None, None))
+        else:
+            self._put(effect)
+
+    def _put(
+        self, effect: FlagSet | ScheduleSet | GroupSet | SubscriptionSet | ProjectionSet | RecordSet
+    ) -> None:
+        """Store something under its name."""
+        if isinstance(effect, FlagSet):
+            _put(self.flags, effect.name, effect.on)
+        elif isinstance(effect, ScheduleSet):
+            _put(self.schedules, effect.name, effect.schedule)
         elif isinstance(effect, GroupSet):
             _put(self.group_lives, effect.id, effect.life)
         elif isinstance(effect, SubscriptionSet):
@@ -270,9 +286,7 @@ class JournalIndex:
         elif isinstance(effect, ProjectionSet):
             _put(self.projections, effect.name, effect.state)
         else:
-            self.audit_head = head_of(effect.record)
-            if self.record is not None and seq > self.history_seq:
-                self.record(AppliedEffect(seq, effect, None, None))
+            _put(self.records, (effect.kind, effect.name), effect.record)
 
     def _append(self, event: Event, seq: int) -> None:
         if event.position != seq:
@@ -496,7 +510,7 @@ class JournalIndex:
             self._heads.added(job, ready_queue)
 
 
-def _put(into: MutableMapping[str, T], name: str, value: T | None) -> None:
+def _put(into: MutableMapping[N, T], name: N, value: T | None) -> None:
     if value is None:
         into.pop(name, None)
     else:

@@ -232,6 +232,7 @@ def newest_snapshot(
             into.outages.load(head.outages)
             into.subscriptions.update(head.subscriptions)
             into.projections.update(head.projections)
+            into.records.update({(one.kind, one.name): one for one in head.records})
             into.fanout_version = head.fanout_version
             into.last_event_seq = head.last_event_seq
             into.load_settings(

@@ -19,7 +19,7 @@ from holdfast.model.job import Job
 
 log = StructuredLog("holdfast.journal")
 
-SCHEMA = 5
+SCHEMA = 6
 
 Step = Callable[[list[object]], list[object]]
 """From the raw records of one version to those of the next."""
@@ -32,7 +32,8 @@ SNAPSHOT_STEPS: Mapping[int, Step] = dict.fromkeys(range(1, SCHEMA), _AS_IT_IS)
 snapshot of version 1 has finished jobs in it (``SnapshotHead.cold`` is false). Version 3 added
 ``keep_payload`` to policies, and ``last_created_us`` to the heads of snapshots. Version 4 added
 operations, outages, ``status`` of failures, the failure of ``Snoozed``, and what people did with
-groups of failures. Version 5 added events and subscriptions."""
+groups of failures. Version 5 added events and subscriptions.
+Version 6 added records."""
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.engines.clock import monotonic
@@ -123,12 +123,10 @@ def reclaim(
     jobs, passed_over = yield from lock_jobs(names, waits=waits)
     if passed_over:
         scan = None
-    reasons: dict[Name, tuple[str, str]] = {
+    reasons = {
         name: ("stuck", _why(attribution))
         for name in forced_names
-        if (job := jobs.get(name)) is not None
-        and job.state is State.IN_FLIGHT
-        and caller.can_access(job.tenant, job.scope)
+        if _may_be_forced(jobs.get(name), caller)
     }
     forced_jobs = set(reasons)
     for name in overdue_names:
@@ -137,12 +135,7 @@ def reclaim(
             continue
         reasons[name] = lifecycle.why_overdue(job, context.max_processing_seconds)
     losing = [jobs[name] for name in reasons]
-    lost: list[tuple[Job, Effect]] = []
-    for job, because_of in with_tails(losing, (yield from find_chains(losing))):
-        reason = reasons.get((job.tenant, job.id)) or behind(
-            because_of, *reasons[because_of.tenant, because_of.id]
-        )
-        lost.append((job, lifecycle.lose(job, max(now_us, job.claimed_at_us), *reason)))
+    lost = _lost(with_tails(losing, (yield from find_chains(losing))), reasons, now_us)
     unclaimed = [
         (job, lifecycle.expire(job, now_us))
         for name in expired_names
@@ -157,6 +150,28 @@ def reclaim(
     after = [changes.job((job.tenant, job.id)) for job, _effect in ended]
     kept = [job for job in after if job is not None]
     return ReclaimResult(Reclaim(kept[: len(lost)], kept[len(lost) :]), changes, scan)
+
+
+def _may_be_forced(job: Job | None, caller: Caller) -> bool:
+    """Whether a job has a lease that the caller may end."""
+    return (
+        job is not None
+        and job.state is State.IN_FLIGHT
+        and caller.can_access(job.tenant, job.scope)
+    )
+
+
+def _lost(
+    losing: Iterable[tuple[Job, Job]], reasons: Mapping[Name, tuple[str, str]], now_us: int
+) -> list[tuple[Job, Effect]]:
+    """Return the effect on each job that loses its lease; the second is the one it is behind."""
+    found: list[tuple[Job, Effect]] = []
+    for job, because_of in losing:
+        reason = reasons.get((job.tenant, job.id)) or behind(
+            because_of, *reasons[because_of.tenant, because_of.id]
+        )
+        found.append((job, lifecycle.lose(job, max(now_us, job.claimed_at_us), *reason)))
+    return found
 
 
 def lock_jobs(names: Sequence[Name], *, waits: bool) -> SansIO[tuple[dict[Name, Job], int]]:

@@ -17,6 +17,7 @@ from holdfast.engines.dump.format import (
     DumpedOutage,
     DumpedPolicy,
     DumpedProjection,
+    DumpedRecord,
     DumpedSchedule,
     DumpedSubscription,
     DumpHead,
@@ -27,6 +28,7 @@ from holdfast.engines.postgres.admin.groups import put_life
 from holdfast.engines.postgres.admin.operations import put_statement
 from holdfast.engines.postgres.admin.policies import policy_columns
 from holdfast.engines.postgres.admin.projections import put_statement as put_projection
+from holdfast.engines.postgres.admin.records import set_statement
 from holdfast.engines.postgres.connection.sansio import Statement
 from holdfast.engines.postgres.events.rows import put_events, put_subscription
 from holdfast.engines.postgres.outages import outage_columns
@@ -153,6 +155,8 @@ def _setting(record: DumpRecord) -> Statement | None:
         return put_life(record.id, record.life)
     if isinstance(record, DumpedSubscription):
         return put_subscription(record.subscription)
+    if isinstance(record, DumpedRecord):
+        return set_statement(record.record.kind, record.record.name, record.record)
     if isinstance(record, DumpedProjection):
         return put_projection(record.state)
     return None

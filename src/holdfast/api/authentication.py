@@ -1,0 +1,77 @@
+"""From the key of a request to who makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from holdfast.engines.clock import monotonic as system_monotonic
+from holdfast.engines.contract import Engine
+from holdfast.model.access import Caller
+from holdfast.model.api_key import ApiKey
+from holdfast.model.principal import Principal, local_principal
+from holdfast.operations.keys import KeyOperations
+
+from .problems import RequestRefused
+
+_USE_EVERY_SECONDS = 60.0
+_MOST_USES = 10_000
+_CHALLENGE = {"www-authenticate": 'Bearer realm="holdfast"'}
+
+
+class Authenticator:
+    """Knows who has a key."""
+
+    def __init__(self, engine: Engine, monotonic: Callable[[], float] = system_monotonic) -> None:
+        self._engine = engine
+        self._keys = KeyOperations(engine, local_principal("holdfast"))
+        self._monotonic = monotonic
+        self._used: dict[str, float] = {}
+
+    async def principal(
+        self, authorization: str | None, tenant: str | None, address: str, request_id: str
+    ) -> Principal:
+        """Return who sends this header, with the reach of this call.
+
+        ``tenant`` is the one that the path names. Raise ``RequestRefused``.
+        """
+        scheme, _space, text = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not text.strip():
+            raise self._refused("send `Authorization: Bearer KEY`")
+        now_us = await self._engine.now_us()
+        key = await self._keys.find(text.strip(), now_us)
+        if key is None:
+            raise self._refused("this key is not valid: it is mistyped, revoked or expired")
+        await self._record_use(key, address, now_us)
+        return Principal(
+            name=key.name,
+            roles=key.roles,
+            caller=_reach(key, tenant),
+            key_id=key.id,
+            request_id=request_id,
+        )
+
+    async def _record_use(self, key: ApiKey, address: str, now_us: int) -> None:
+        now = self._monotonic()
+        if now - self._used.get(key.id, -_USE_EVERY_SECONDS) < _USE_EVERY_SECONDS:
+            return
+        if len(self._used) >= _MOST_USES:
+            self._used.clear()
+        self._used[key.id] = now
+        await self._keys.used(key, address, now_us)
+
+    @staticmethod
+    def _refused(detail: str) -> RequestRefused:
+        return RequestRefused("unauthenticated", detail, headers=_CHALLENGE)
+
+
+def _reach(key: ApiKey, tenant: str | None) -> Caller:
+    """Return the reach of a call: that of the key, within the tenant that the path names."""
+    if tenant is not None:
+        if key.tenants and tenant not in key.tenants:
+            text = "there is no such thing within the reach of this key"
+            raise RequestRefused("not-found", text)
+        return Caller(tenant, key.scopes)
+    if len(key.tenants) > 1:
+        text = "this key reaches several tenants: name one, /v2/tenants/TENANT/…"
+        raise RequestRefused("tenant-required", text)
+    return Caller(key.tenants[0], key.scopes) if key.tenants else Caller()

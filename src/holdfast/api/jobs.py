@@ -1,0 +1,242 @@
+"""``/jobs``: create, list, read, edit and cancel jobs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+from holdfast.engines.contract import Admission, OnDuplicate
+from holdfast.model.actions import CancelJobs
+from holdfast.model.errors import InvalidInput, StaleVersion
+from holdfast.model.job import MICROSECONDS, Edit, State
+from holdfast.model.permissions import Permission
+from holdfast.model.search import MAX_PAGE, Order, check_order
+from holdfast.operations.views import JobView
+
+from .call import Answer, ApiCall, Route, invalid
+from .job_bodies import (
+    MAX_BATCH,
+    JobBatchBody,
+    JobEditBody,
+    JobReceipt,
+    NewJobBody,
+    shown,
+    tag_of,
+    version_of_tag,
+)
+from .job_filters import FILTER_PARAMETERS, filter_of_call
+from .problems import FieldError, RequestRefused
+
+DEFAULT_LIMIT = 50
+_LIST = (*FILTER_PARAMETERS, "cursor", "limit", "order", "include")
+_ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
+
+
+def location_of(call: ApiCall, job_id: str) -> str:
+    """Return the path of a job; every character that a path could take for its own is escaped."""
+    name = quote(job_id, safe="").replace(".", "%2E")
+    return f"/v2/tenants/{quote(call.tenant, safe='')}/jobs/{name}"
+
+
+async def with_payload(call: ApiCall) -> bool:
+    """Return whether payloads are asked for; they need a permission of their own."""
+    asked = call.values("include")
+    if any(one != "payload" for one in asked):
+        raise invalid("include", "it can be payload")
+    if asked:
+        await call.require(Permission.PAYLOAD_READ)
+    return bool(asked)
+
+
+async def create_job(call: ApiCall) -> Answer:
+    """Create one job; one with the same ``unique`` key is the answer if it is unfinished."""
+    wanted = call.body(NewJobBody).input(call.tenant)
+    try:
+        (receipt,) = await call.operations.enqueue([wanted])
+    except InvalidInput as error:
+        raise _of_one(error) from None
+    existing = receipt.admission is not Admission.CREATED
+    return Answer(
+        data=JobReceipt(receipt.id, call.tenant, existing),
+        status=200 if existing else 201,
+        meta={"existing": existing},
+        headers={"location": location_of(call, receipt.id)},
+    )
+
+
+async def create_jobs(call: ApiCall) -> Answer:
+    """Create up to a thousand jobs in one commit: all, or none."""
+    batch = call.body(JobBatchBody)
+    if len(batch.jobs) > MAX_BATCH:
+        raise RequestRefused("too-large", f"at most {MAX_BATCH:,} jobs in one batch")
+    if batch.on_duplicate not in _ON_DUPLICATE:
+        raise invalid("on_duplicate", "it is refuse or skip")
+    receipts = await call.operations.enqueue(
+        [one.input(call.tenant) for one in batch.jobs], _ON_DUPLICATE[batch.on_duplicate]
+    )
+    return Answer(
+        data=[
+            JobReceipt(one.id, call.tenant, one.admission is not Admission.CREATED)
+            for one in receipts
+        ]
+    )
+
+
+async def list_jobs(call: ApiCall) -> Answer:
+    """List the jobs that a filter finds, a page at a time."""
+    payload = await with_payload(call)
+    wanted = await filter_of_call(call)
+    order = check_order(call.value("order", Order.NEWEST.value))
+    limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
+    page = await call.operations.page(wanted, cursor=call.value("cursor"), limit=limit, order=order)
+    meta: dict[str, object] = {}
+    headers: dict[str, str] = {}
+    if page.cursor:
+        meta["next_cursor"] = page.cursor
+        others = [(name, value) for name, value in call.query if name != "cursor"]
+        query = urlencode([*others, ("cursor", page.cursor)])
+        headers["link"] = f'<?{query}>; rel="next"'
+    return Answer(
+        data=[shown(job, payload=payload) for job in page.jobs], meta=meta, headers=headers
+    )
+
+
+async def show_job(call: ApiCall) -> Answer:
+    """Return one job, or 304 if it is as the caller has it."""
+    payload = await with_payload(call)
+    view = JobView.of(await call.job())
+    fields = shown(view, payload=payload)
+    tag = tag_of(view, fields)
+    given = call.headers.get("if-none-match", "").split(",")
+    known = [one.strip().removeprefix("W/") for one in given]
+    if tag in known or "*" in known:
+        return Answer(data=None, status=304, headers={"etag": tag})
+    return Answer(data=fields, headers={"etag": tag})
+
+
+async def edit_job(call: ApiCall) -> Answer:
+    """Change a job that is not running, if it is at the version that the caller has seen."""
+    changes = call.body(JobEditBody)
+    who = call.author(changes.why)
+    tag = call.headers.get("if-match")
+    version = changes.version if tag is None else version_of_tag(tag)
+    if version is None and tag is None:
+        text = "give If-Match with the ETag of the job, or its version in the body"
+        raise RequestRefused("precondition-required", text)
+    await call.job()
+    edit = Edit(
+        payload=changes.payload,
+        priority=changes.priority,
+        max_attempts=changes.max_attempts,
+        run_at_us=None if changes.run_at is None else _microseconds(changes.run_at),
+    )
+    try:
+        view = await call.operations.edit(
+            call.path["id"], call.tenant, edit, who, -1 if version is None else version
+        )
+    except StaleVersion as error:
+        if tag is None:
+            raise
+        raise RequestRefused("precondition-failed", str(error)) from None
+    fields = shown(view, payload=False)
+    return Answer(data=fields, headers={"etag": tag_of(view, fields)})
+
+
+async def cancel_job(call: ApiCall) -> Answer:
+    """Cancel a job; one in flight is asked to stop (202)."""
+    who = call.author(call.value("why"))
+    view = await call.operations.act(CancelJobs(), call.path["id"], call.tenant, who)
+    running = view.status == State.IN_FLIGHT.value
+    return Answer(data=shown(view, payload=False), status=202 if running else 200)
+
+
+def _microseconds(moment: datetime) -> int:
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * MICROSECONDS)
+
+
+def _of_one(error: InvalidInput) -> RequestRefused | InvalidInput:
+    """Return the error of the only job of a call, without its place in a batch."""
+    place, colon, field = error.field.partition(": ")
+    if not colon or place != "job 1":
+        return error
+    pointers = [FieldError(f"/{field}", error.code, error.problem)]
+    return RequestRefused("invalid-input", f"{field}: {error.problem}", fields=pointers)
+
+
+ROUTES = (
+    Route(
+        operation_id="createJob",
+        method="POST",
+        path="/jobs",
+        handle=create_job,
+        permission=Permission.JOB_CREATE,
+        summary="Create a job",
+        body=NewJobBody,
+        answers=JobReceipt,
+        statuses=(201, 200),
+    ),
+    Route(
+        operation_id="createJobs",
+        method="POST",
+        path="/jobs:batch",
+        handle=create_jobs,
+        permission=Permission.JOB_CREATE,
+        summary="Create jobs, all or none",
+        body=JobBatchBody,
+        answers=list[JobReceipt],
+    ),
+    Route(
+        operation_id="listJobs",
+        method="GET",
+        path="/jobs",
+        handle=list_jobs,
+        permission=Permission.JOB_READ,
+        summary="List jobs by any filter",
+        parameters=_LIST,
+        answers=list[JobView],
+    ),
+    Route(
+        operation_id="lookUpJob",
+        method="GET",
+        path="/jobs:lookup",
+        handle=show_job,
+        permission=Permission.JOB_READ,
+        summary="Return a job by an id that a path cannot carry",
+        parameters=("id", "include"),
+        answers=JobView,
+        statuses=(200, 304),
+    ),
+    Route(
+        operation_id="getJob",
+        method="GET",
+        path="/jobs/{id}",
+        handle=show_job,
+        permission=Permission.JOB_READ,
+        summary="Return a job",
+        parameters=("include",),
+        answers=JobView,
+        statuses=(200, 304),
+    ),
+    Route(
+        operation_id="editJob",
+        method="PATCH",
+        path="/jobs/{id}",
+        handle=edit_job,
+        permission=Permission.JOB_EDIT,
+        summary="Change a job that is not running",
+        body=JobEditBody,
+        answers=JobView,
+    ),
+    Route(
+        operation_id="cancelJob",
+        method="DELETE",
+        path="/jobs/{id}",
+        handle=cancel_job,
+        permission=Permission.JOB_CANCEL,
+        summary="Cancel a job",
+        parameters=("why",),
+        answers=JobView,
+        statuses=(200, 202),
+    ),
+)

@@ -1,0 +1,119 @@
+"""``/me``, ``/queues`` and ``/failures``: who asks, and how the work stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.engines.contract import Counts
+from holdfast.model.permissions import Permission, granted
+from holdfast.operations.groups import GroupView
+
+from .call import Answer, ApiCall, Route
+from .job_filters import FILTER_PARAMETERS, filter_of_call
+
+
+class Me(msgspec.Struct, frozen=True):
+    """Who asks, what they reach and what they may do."""
+
+    name: str
+    key_id: str
+    roles: list[str]
+    tenant: str | None
+    """None: every tenant."""
+    scopes: list[str]
+    """None: every scope."""
+    permissions: list[str]
+    operations: list[str]
+    """The operation ids that are allowed."""
+
+
+class QueueCounts(msgspec.Struct, frozen=True):
+    """A queue: how many jobs it has in each state, and whether it is paused."""
+
+    queue: str
+    counts: Counts
+    paused: bool | None
+    """None: the key may not see it."""
+
+
+async def list_queues(call: ApiCall) -> Answer:
+    """Return the queues with jobs within reach."""
+    counts = await call.operations.engine.counts()
+    policies = {}
+    if known := call.principal.may(Permission.JOB_READ):
+        policies = dict(await call.operations.policies())
+    paused = {queue for queue, policy in policies.items() if policy.paused}
+    return Answer(
+        data=[
+            QueueCounts(queue, counts[queue], (queue in paused) if known else None)
+            for queue in sorted(counts)
+        ]
+    )
+
+
+async def list_failures(call: ApiCall) -> Answer:
+    """Return the groups of the dead letters that a filter finds, the largest first."""
+    wanted = await filter_of_call(call)
+    groups: list[GroupView] = await call.operations.groups.list(wanted)
+    return Answer(data=sorted(groups, key=lambda group: (-group.count, group.id)))
+
+
+def routes_with_me(others: Sequence[Route]) -> Sequence[Route]:
+    """Return all routes: what ``/me`` lists as allowed depends on the others."""
+
+    async def show_me(call: ApiCall) -> Answer:
+        principal = call.principal
+        may = granted(principal.roles)
+        allowed = [
+            one.operation_id
+            for one in everything
+            if one.permission is None or one.permission in may
+        ]
+        return Answer(
+            data=Me(
+                name=principal.name,
+                key_id=principal.key_id,
+                roles=[role.value for role in principal.roles],
+                tenant=principal.caller.tenant,
+                scopes=list(principal.caller.scopes),
+                permissions=sorted(permission.value for permission in may),
+                operations=allowed,
+            )
+        )
+
+    me = Route(
+        operation_id="getMe",
+        method="GET",
+        path="/me",
+        handle=show_me,
+        permission=None,
+        summary="Return who asks, and what they may do",
+        answers=Me,
+    )
+    everything = (*others, me)
+    return everything
+
+
+ROUTES = (
+    Route(
+        operation_id="listQueues",
+        method="GET",
+        path="/queues",
+        handle=list_queues,
+        permission=Permission.COUNTS_READ,
+        summary="List queues with their counts",
+        answers=list[QueueCounts],
+    ),
+    Route(
+        operation_id="listFailures",
+        method="GET",
+        path="/failures",
+        handle=list_failures,
+        permission=Permission.JOB_READ,
+        summary="List groups of failures",
+        parameters=FILTER_PARAMETERS,
+        answers=list[GroupView],
+    ),
+)

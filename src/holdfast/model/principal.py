@@ -1,0 +1,36 @@
+"""On whose behalf a call is made: who it is, what it may do, and within which reach."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .access import SYSTEM, Caller
+from .errors import Forbidden
+from .permissions import Permission, Role, granted
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes a call. A role never widens the reach."""
+
+    name: str
+    """As the audit shows it: the login name, or the name of the key."""
+    roles: tuple[Role, ...]
+    caller: Caller = SYSTEM
+    """The reach of this call: one tenant, or all; and scopes inside."""
+    key_id: str = ""
+    """The key that it was proved by; empty on this machine."""
+    request_id: str = ""
+
+    def may(self, permission: Permission) -> bool:
+        """Whether one of the roles grants this."""
+        return permission in granted(self.roles)
+
+    def require(self, permission: Permission) -> None:
+        """Raise ``Forbidden`` unless one of the roles grants this."""
+        if not self.may(permission):
+            raise Forbidden(permission.value, [role.value for role in self.roles])
+
+
+def local_principal(name: str) -> Principal:
+    """Return somebody on this machine who may open the store: everything is theirs anyway."""
+    return Principal(name=name, roles=(Role.ADMIN,))

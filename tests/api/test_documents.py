@@ -1,0 +1,77 @@
+"""Health, the OpenAPI document, and the page of problems."""
+
+import json
+import os
+from pathlib import Path
+
+from holdfast.api.openapi import openapi_document
+from holdfast.api.problems import TYPES
+from holdfast.model import errors
+from holdfast.model.errors import Unavailable
+
+from .rig import opened
+
+ROOT = Path(__file__).parents[2]
+COMMITTED = ROOT / "docs" / "reference" / "openapi-v2.json"
+
+
+async def test_health_needs_no_key_and_has_no_envelope():
+    async with opened() as api:
+        live = await api.http.get("/health/live")
+        assert (live.status_code, live.json()) == (200, {"status": "ok"})
+        ready = await api.http.get("/health/ready")
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        api.application.draining = True
+        ready = await api.http.get("/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
+
+
+async def test_ready_asks_the_store(monkeypatch):
+    async with opened() as api:
+
+        async def gone() -> None:
+            raise Unavailable("no owner")
+
+        monkeypatch.setattr(api.engine, "flags", gone)
+        ready = await api.http.get("/health/ready")
+        assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
+
+
+async def test_the_openapi_document_is_the_committed_one():
+    """``HOLDFAST_WRITE_GOLDEN=1`` writes it; what is there may be added to, never taken away."""
+    text = json.dumps(openapi_document(), indent=1, sort_keys=True) + "\n"
+    if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
+        COMMITTED.write_text(text, "utf-8")
+    assert COMMITTED.read_text("utf-8") == text
+    async with opened() as api:
+        served = await api.http.get("/v2/openapi.json")
+        assert served.json() == json.loads(text)
+        assert served.json()["openapi"] == "3.1.0"
+
+
+def test_operation_ids_differ():
+    ids = [
+        one["operationId"]
+        for methods in openapi_document()["paths"].values()  # type: ignore[attr-defined]
+        for one in methods.values()
+    ]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_problem_has_a_section_and_every_section_a_problem():
+    page = (ROOT / "docs" / "problems.md").read_text("utf-8")
+    sections = [line[3:] for line in page.splitlines() if line.startswith("## ")]
+    assert sections == [f"{one.status} {one.name}" for one in TYPES.values()]
+
+
+async def test_an_unexpected_error_is_a_problem_without_its_text(monkeypatch):
+    async with opened() as api:
+
+        async def fails(*_args: object, **_options: object) -> None:
+            raise errors.InvariantViolation("secret")
+
+        key = await api.key("viewer")  # type: ignore[arg-type]
+        monkeypatch.setattr(api.engine, "find", fails)
+        got = await api.call(key, "GET", "/v2/jobs")
+        assert (got.status_code, got.json()["type"]) == (500, "/problems/internal")
+        assert "secret" not in got.text

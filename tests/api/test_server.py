@@ -1,0 +1,148 @@
+"""``holdfast serve`` as a process: on a directory and on PostgreSQL, stopped and killed."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.e2e.rig import HOLDFAST, Daemon, Rig, until
+
+WHO = ("--by", "ann", "--reason", "a test")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    made = Rig(tmp_path)
+    yield made
+    made.close()
+
+
+def new_key(rig: Rig, role: str = "responder") -> dict[str, str]:
+    done = rig.command("keys", "create", f"a {role}", "--role", role, "--tenant", "acme", *WHO)
+    assert done.returncode == 0, done.stderr
+    return {"authorization": f"Bearer {done.stdout.strip()}"}
+
+
+def served(rig: Rig, *flags: str) -> tuple[Daemon, str]:
+    """Start the server on a free port; return it with its address."""
+    server = rig.start([HOLDFAST, "serve", "--port", "0", *flags])
+    found = until(
+        lambda: server.gone() or re.search(r"is at (http://\S+)", server.output), "it listens"
+    )
+    assert isinstance(found, re.Match), server.errors
+    return server, found[1]
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(rig):
+    owner = rig.run().ready()
+    key = new_key(rig)
+    server, at = served(rig)
+    made = httpx.post(f"{at}/v2/jobs", headers=key, json={"task": "later", "id": "a/b"})
+    assert made.status_code == 201, made.text
+    server.kill()
+    server, at = served(rig)
+    got = httpx.get(at + made.headers["location"], headers=key)
+    assert got.json()["data"]["id"] == "a/b"
+    owner.stop()
+    assert httpx.get(f"{at}/health/live").status_code == 200
+    ready = httpx.get(f"{at}/health/ready", timeout=20)
+    assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
+    late = httpx.get(f"{at}/v2/jobs", headers=key, timeout=20)
+    assert (late.status_code, late.json()["type"]) == (503, "/problems/unavailable")
+    assert late.headers["retry-after"] == "1"
+    rig.run().ready()
+    until(lambda: httpx.get(f"{at}/health/ready", timeout=20).status_code == 200, "it is ready")
+    server.stop()
+
+
+def test_a_stop_finishes_what_is_in_progress(rig):
+    rig.run().ready()
+    key = new_key(rig)
+    server, at = served(rig)
+    port = int(at.rpartition(":")[2])
+    body = b'{"task":"later","id":"a"}'
+    head = f"POST /v2/jobs HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+    head += "content-type: application/json\r\nexpect: 100-continue\r\n"
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as peer:
+        peer.sendall(f"{head}authorization: {key['authorization']}\r\n\r\n".encode())
+        assert peer.recv(1_000).startswith(b"HTTP/1.1 100"), "it reads the body"
+        server.signal(signal.SIGTERM)
+        until(lambda: refuses(port), "it takes no more")
+        peer.sendall(body)
+        assert peer.recv(1_000).startswith(b"HTTP/1.1 201")
+    assert server.exit_code() == 0
+    job = rig.ask(lambda engine: engine.get(["a"], tenant="acme"))[0]
+    assert job is not None
+
+
+def refuses(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_an_address_that_others_reach_needs_a_key_in_the_store(rig):
+    rig.run().ready()
+    refused = rig.command("serve", "--host", "0.0.0.0", "--port", "0")  # noqa: S104
+    assert refused.returncode == 2
+    assert "there is no key yet" in refused.stderr
+    new_key(rig)
+    server = rig.start([HOLDFAST, "serve", "--host", "0.0.0.0", "--port", "0"])  # noqa: S104
+    until(lambda: "is at http://0.0.0.0:" in server.output, "it listens")
+    server.stop()
+
+
+def test_the_front_bounds_bodies_and_names(rig):
+    rig.run().ready()
+    key = new_key(rig)
+    server, at = served(rig)
+    got = httpx.get(f"{at}/v2/me", headers={**key, "host": "evil.example"})
+    assert got.status_code == 421
+    big = {**key, "content-type": "application/json"}
+    got = httpx.post(f"{at}/v2/jobs", headers=big, content=b" " * ((8 << 20) + 1))
+    assert got.status_code == 413
+    server.stop()
+
+
+def test_on_postgresql(server18, tmp_path):
+    with server18.bare() as database:
+        made = Rig(tmp_path)
+        made.env["HOLDFAST_STORE"] = server18.store(database)
+        try:
+            assert made.command("migrate").returncode == 0
+            key = new_key(made)
+            server, at = served(made)
+            body = {"task": "t", "id": "a", "payload": {"n": 1}}
+            assert httpx.post(f"{at}/v2/jobs", headers=key, json=body).status_code == 201
+            got = httpx.get(f"{at}/v2/jobs/a?include=payload", headers=key)
+            assert got.json()["data"]["payload"] == {"n": 1}
+            tag = {**key, "if-match": got.headers["etag"]}
+            edit = {"priority": 2, "why": "a test"}
+            changed = httpx.patch(f"{at}/v2/jobs/a", headers=tag, json=edit)
+            assert changed.json()["data"]["version"] == 2, changed.text
+            again = httpx.patch(f"{at}/v2/jobs/a", headers=tag, json=edit)
+            assert again.status_code == 412
+            listed = httpx.get(f"{at}/v2/jobs?q=queue:default", headers=key)
+            assert [job["id"] for job in listed.json()["data"]] == ["a"]
+            gone = httpx.delete(f"{at}/v2/jobs/a?why=enough", headers=key)
+            assert gone.json()["data"]["status"] == "cancelled"
+            queues = httpx.get(f"{at}/v2/queues", headers=key)
+            assert queues.json()["data"][0]["counts"]["cancelled"] == 1
+            server.stop()
+        finally:
+            made.close()
+
+
+def test_plain_commands_import_no_server():
+    modules = "sys, holdfast.cli.main, holdfast.cli.commands.jobs"
+    code = f"import {modules}; print('holdfast.api' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

@@ -26,12 +26,12 @@ $(BIN)/python:
 PIP := $(BIN)/pip --quiet --disable-pip-version-check
 
 $(INSTALLED): pyproject.toml requirements/install.txt | $(BIN)/python
-	$(PIP) install --require-hashes -r requirements/install.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/install.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(READY): pyproject.toml requirements/dev.txt | $(BIN)/python
-	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --require-hashes -r requirements/dev.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $(INSTALLED) $@
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         Unavailable,
         UnknownDependency,
         UnknownEventType,
+        UnknownProjection,
         UnknownTask,
         WrongLoop,
     )
@@ -76,6 +77,7 @@ __all__ = [
     "Unavailable",
     "UnknownDependency",
     "UnknownEventType",
+    "UnknownProjection",
     "UnknownTask",
     "Verdict",
     "WrongLoop",

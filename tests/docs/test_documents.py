@@ -39,7 +39,8 @@ def test_a_reference_that_is_out_of_date_is_found(tmp_path):
     script = (ROOT / "scripts" / "reference.py").read_text("utf-8")
     copy = tmp_path / "scripts" / "reference.py"
     copy.parent.mkdir()
-    shutil.copy(ROOT / "scripts" / "python_api.py", copy.parent)
+    for other in ("limits_page.py", "python_api.py"):
+        shutil.copy(ROOT / "scripts" / other, copy.parent)
     copy.write_text(script.replace('ROOT / "deploy"', f'Path("{ROOT}") / "deploy"'))
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     for page in (ROOT / "docs" / "reference").glob("*.md"):

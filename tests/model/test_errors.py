@@ -35,6 +35,8 @@ CODES = {
     "EventInvalid": "event_invalid",
     "TooLarge": "too_large",
     "AccessDenied": "access_denied",
+    "Forbidden": "forbidden",
+    "UnknownKey": "unknown_key",
     "DuplicateId": "duplicate_id",
     "EventConflict": "event_conflict",
     "LeaseLost": "lease_lost",

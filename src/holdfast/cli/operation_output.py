@@ -91,7 +91,7 @@ def print_operation(view: OperationView) -> None:
             ("operation", view.id),
             ("state", view.state + (f": {visible(view.note)}" if view.note else "")),
             ("action", view.action),
-            ("filter", _filter_text(view.filter)),
+            ("filter", _filter_lines(view.filter)),
             ("by", f"{visible(view.by)}: {visible(view.why)}"),
             ("fixed", visible(view.fixed)),
             ("as of", moment(view.as_of)),
@@ -140,14 +140,13 @@ def operations_table(views: list[OperationView]) -> None:
     )
 
 
-def _filter_text(wanted: Mapping[str, object]) -> str:
+def _filter_lines(wanted: Mapping[str, object]) -> tuple[str, ...]:
     parts = []
     for name, value in wanted.items():
         some = value if isinstance(value, list) else [value]
         more = ",…" if len(some) > 5 else ""
         parts.append(f"{name}={','.join(str(one) for one in some[:5])}{more}")
-    wrapped = textwrap.wrap(visible(" ".join(parts)), 66, break_on_hyphens=False)
-    return f"\n{' ' * 12}".join(wrapped)
+    return tuple(textwrap.wrap(visible(" ".join(parts)), 66, break_on_hyphens=False))
 
 
 def _pace_text(view: OperationView) -> str:

@@ -142,12 +142,15 @@ def _width(text: str) -> int:
 
 
 def fields(pairs: Sequence[tuple[str, object]], width: int = 15) -> None:
-    """Print one field per line, without empty ones."""
+    """Print one field per line, without empty ones; a tuple is the lines of one field."""
     for name, value in pairs:
-        if value in ("", None):
+        if value in ("", None, ()):
             continue
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        first, *more = value if isinstance(value, tuple) else (value,)
+        text = first if isinstance(first, str) else msgspec.json.encode(first).decode()
         echo(f"{name + ': ':<{width}}{text}")
+        for line in more:
+            echo(f"{' ' * width}{line}")
 
 
 def jobs_table(jobs: Sequence[JobView]) -> None:

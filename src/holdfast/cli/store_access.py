@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.daemon.control_socket import control_path
 from holdfast.engines.contract import Engine
+from holdfast.engines.ownership import directory_problem
 from holdfast.engines.peer_credentials import peer_of, refuse_stranger
 from holdfast.model.errors import (
     DirectoryInUse,
@@ -185,8 +186,8 @@ def _connected(settings: Settings) -> HTTPConnection | None:
     """
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
-    if settings.directory is not None:
-        open_disk(settings)  # a socket in another's directory is another's
+    if settings.directory is not None and directory_problem(Path(settings.directory)):
+        open_disk(settings)  # a socket in another's directory is another's; ours is mended
     path = control_path(settings)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE_SECONDS)

@@ -40,7 +40,7 @@ class PeerGone(ConnectionResetError):
     """The peer has disconnected: nothing can be sent to it."""
 
 
-class Peer(Protocol):
+class PeerConnection(Protocol):
     """The connection, as an exchange sees it."""
 
     transport: asyncio.Transport
@@ -112,7 +112,7 @@ class AsgiExchange:
         self,
         request: HttpRequest,
         body: RequestBody,
-        peer: Peer,
+        peer: PeerConnection,
         disconnected: Callable[[], Awaitable[None]],
     ) -> None:
         self.keep_alive = request.keep_alive

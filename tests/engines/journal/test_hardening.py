@@ -181,7 +181,7 @@ async def test_without_descriptors_new_work_is_refused_and_old_work_goes_on(monk
         for number in range(100):
             await engine.enqueue([job(f"j{number}", payload={"x": "y" * 150})])
 
-    with pytest.raises(StorageFull, match="too many files are open, raise the limit"):
+    with pytest.raises(StorageFull, match="too many files open: raise the limit"):
         await fill()
     assert await engine.settle([completed(one) for one in claim.jobs]) == [None]
     assert engine.failure is None

@@ -137,6 +137,7 @@ ARGUMENTS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("projection", "new"): ("titles",),
     ("projections", "show"): ("chronicle",),
     ("projections", "outbox"): ("chronicle",),
+    ("projections", "rows"): ("titles", "--app", "tests.cli.shelf:app"),
     ("projections", "rollback"): ("chronicle", *WHY),
     ("projections", "remove"): ("chronicle", "--pending", "cancel", *WHY),
     ("rebuild",): ("chronicle", *WHY),

@@ -18,7 +18,6 @@ import msgspec
 
 from holdfast.daemon.control_socket import control_path
 from holdfast.engines.contract import Engine
-from holdfast.engines.ownership import directory_problem
 from holdfast.engines.peer_credentials import peer_of, refuse_stranger
 from holdfast.model.errors import (
     DirectoryInUse,
@@ -31,9 +30,9 @@ from holdfast.model.principal import local_principal
 from holdfast.operations.operations import Operations
 from holdfast.settings import MEMORY_STORE, Settings
 from holdfast.stores.opening import (
+    claim_store,
     connect_postgres,
     open_client,
-    open_disk,
     open_readonly,
     own_journal,
 )
@@ -186,8 +185,7 @@ def _connected(settings: Settings) -> HTTPConnection | None:
     """
     if settings.store == MEMORY_STORE or not hasattr(socket, "AF_UNIX"):
         return None
-    if settings.directory is not None and directory_problem(Path(settings.directory)):
-        open_disk(settings)  # a socket in another's directory is another's; ours is mended
+    claim_store(settings)  # a socket in another's directory is another's
     path = control_path(settings)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(PATIENCE_SECONDS)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.engines.contract import Engine, EngineOptions
+from holdfast.engines.ownership import directory_problem
 from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
 from holdfast.settings import MEMORY_STORE, Settings
@@ -101,13 +102,26 @@ async def open_client(settings: Settings) -> ClientEngine:
 
     if settings.directory is None:
         raise InvalidInput("store", f"{settings.store_shown!r} cannot be opened")
-    open_disk(settings)
+    claim_store(settings)
     refuse_moved(settings)
     return ClientEngine(
         socket_path(settings.directory),
         patience_seconds=CLIENT_PATIENCE_SECONDS,
         read_models=Path(settings.directory) / READ_MODELS,
     )
+
+
+def claim_store(settings: Settings) -> None:
+    """Raise ``StoreNotOurs`` if the directory of a store is another's; mend it if it is ours.
+
+    Who only connects to the owner needs no more of the disk.
+    """
+    try:
+        wrong = settings.directory and directory_problem(Path(settings.directory))
+    except OSError as error:
+        raise StorageError(f"{settings.store_shown} cannot be looked at: {error}") from error
+    if wrong:
+        open_disk(settings)
 
 
 def open_disk(settings: Settings) -> LocalDisk:

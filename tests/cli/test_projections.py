@@ -200,7 +200,7 @@ def test_a_stored_rebuild_is_cancelled(books):
         (("projections", "rollback", "chronicle", "--reason", "r"), 2, "no earlier generation"),
         (("chronicle", "show", "x"), 2, "is not a UUID"),
         (("chronicle", "show", "0" * 8 + "-0000-0000-0000-" + "0" * 12), 3, "there is no event"),
-        (("projection", "new", "No-Name"), 2, "is not a name"),
+        (("projection", "new", "No-Name"), 2, "is not 1 to 40 of a-z"),
     ],
 )
 def test_bad_input_is_a_clear_error(books, args, code, said):

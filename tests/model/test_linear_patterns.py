@@ -47,7 +47,7 @@ FUNCTIONS = (
     "settings.parsers.PARSERS|queues",
     "settings.parsers.PARSERS|flags",
     "cli.options.moment_us|field",
-    "cli.options._attempts",
+    "operations.named_filter._attempts",
     "cli.commands.queues.rate_of|field",
     "cli.commands.queues._whole|field",
     "cli.commands.audit._head_of",

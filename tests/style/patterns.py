@@ -27,6 +27,8 @@ SCREEN_SECONDS = 0.1
 MOST_SLOWEST = 3
 """How many of the texts are tried at full length: those that took longest at the first size."""
 
+OF_OTHERS = {"bounded_pattern.py"}
+"""It compiles patterns of catalogs: tests/model/test_bounded_pattern.py bounds those."""
 DYNAMIC = {
     "model.fingerprint": lambda module: [
         (module._varying(url=url, email=email), "sub")
@@ -65,6 +67,7 @@ def module_names() -> list[str]:
         ".".join(path.relative_to(SOURCES).with_suffix("").parts)
         for path in sorted(SOURCES.rglob("*.py"))
         if "testing" not in path.parts and _USES_RE.search(path.read_text())
+        if path.name not in OF_OTHERS
     ]
 
 

@@ -167,7 +167,6 @@ class Forbidden(HoldfastError):
             f"{permission} is not allowed: no role of the credential grants it (it has {held})"
         )
         self.permission = permission
-        self.roles = tuple(roles)
 
 
 class DuplicateId(HoldfastError):

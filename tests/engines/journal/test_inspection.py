@@ -113,7 +113,7 @@ def test_dump_of_the_state():
         assert ids_of(found) == {
             "queue": ["j1"], "in_flight": ["j3"], "completed": ["j0"], "dead": ["j2"],
         }  # fmt: skip
-        assert (found.last_seq, found.schema_ver) == (11, 5)
+        assert (found.last_seq, found.schema_ver) == (11, 6)
 
 
 def test_the_state_is_of_one_moment_whatever_happened_since_the_snapshot():

@@ -74,7 +74,7 @@ def show_projection(context: CommandContext, name: str, *, app: str | None, as_j
     help="Only rows with this value there; may be repeated.",
 )
 @click.option("--search", default="", metavar="TEXT", help="Only rows with these words.")
-@click.option("--order", default="", metavar="[-]COLUMN", help="By this column (by the key).")
+@click.option("--order", metavar="[-]COLUMN", help="By this column (by the key).")
 @click.option("--limit", type=click.IntRange(1, 1_000), default=50, help="How many (50).")
 @app_option
 @stream_options
@@ -85,7 +85,7 @@ def show_rows(
     *,
     conditions: tuple[str, ...],
     search: str,
-    order: str,
+    order: str | None,
     limit: int,
     app: str | None,
     as_json: bool,
@@ -95,6 +95,8 @@ def show_rows(
 
     On PostgreSQL the view with the name of its table has the same. In Python: app.rows(NAME).
     """
+    if order is not None and not order.strip("-"):
+        raise InvalidInput("--order", "give the name of a column")
     from holdfast.cli.projection_access import read_projections  # noqa: PLC0415
     from holdfast.cli.projection_output import print_rows  # noqa: PLC0415
 
@@ -108,7 +110,9 @@ def show_rows(
     found = read_projections(
         context,
         app,
-        lambda projections: projections.rows(name, where, search=search, order=order, limit=limit),
+        lambda projections: projections.rows(
+            name, where, search=search, order=order or "", limit=limit
+        ),
     )
     if as_json:
         document(found.rows)

@@ -203,12 +203,13 @@ class SqliteReadModels:
 
     async def close(self) -> None:
         """Close all files."""
+        # The threads first: SQLite crashes the process if a connection is closed while it is used.
+        for executor in self._executors.values():
+            executor.shutdown(wait=True, cancel_futures=True)
+        self._executors.clear()
         for found in self._open.values():
             found.file.close()
         self._open.clear()
-        for executor in self._executors.values():
-            executor.shutdown(wait=True)
-        self._executors.clear()
 
     # --- files and threads -------------------------------------------------------------------
 

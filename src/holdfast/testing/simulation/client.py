@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from uuid import UUID
@@ -27,6 +28,7 @@ from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AccessDenied,
+    ChangedMeanwhile,
     HoldfastError,
     InvalidInput,
     StorageFull,
@@ -41,6 +43,7 @@ from holdfast.model.outage import DependencyReport
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.policy import QueuePolicy, Rate
 from holdfast.model.projection import Rebuild, RebuildMode
+from holdfast.model.record import Record
 from holdfast.model.search import Filter, Order
 from holdfast.model.subscription import Subscription
 
@@ -89,6 +92,7 @@ class Client:
             (2, self._note),
             (4, self._set_policy),
             (2, self._set_flag_and_schedule),
+            (1, self._set_record),
             (2, self._outages),
             (2, self._audit),
             (1, self._force_reclaim),
@@ -447,6 +451,17 @@ class Client:
         state = ScheduleState("* * * * *", "UTC", "work", "default", paused=bool(on))
         call = self.engine.set_schedule("s", state, self._operation("schedule"))
         await self.call("set_schedule", call)
+
+    async def _set_record(self) -> None:
+        """Change a record from what is there, or from what another client left."""
+        found = await self.call("records", self.engine.records("key", ["k"]), len)
+        before = found[0] if found else None
+        after = Record("key", "k", f'{{"n":{self._rng.randrange(9)}}}')
+        change = self.engine.set_record(
+            "key", "k", after, self._operation("record"), expected=before
+        )
+        with contextlib.suppress(ChangedMeanwhile):
+            await self.call("set_record", change)
 
     async def _outages(self) -> None:
         """Report an outage, start one by hand, or end one."""

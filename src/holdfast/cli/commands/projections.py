@@ -95,11 +95,12 @@ def show_rows(
 
     On PostgreSQL the view with the name of its table has the same. In Python: app.rows(NAME).
     """
-    if order is not None and not order.strip("-"):
-        raise InvalidInput("--order", "give the name of a column")
     from holdfast.cli.projection_access import read_projections  # noqa: PLC0415
     from holdfast.cli.projection_output import print_rows  # noqa: PLC0415
 
+    if order is not None and not order.strip("-"):
+        raise InvalidInput("--order", "give the name of a column")
+    by = order or ""
     where: dict[str, str] = {}
     for one in conditions:
         column, equals, value = one.partition("=")

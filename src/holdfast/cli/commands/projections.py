@@ -100,7 +100,6 @@ def show_rows(
 
     if order is not None and not order.strip("-"):
         raise InvalidInput("--order", "give the name of a column")
-    by = order or ""
     where: dict[str, str] = {}
     for one in conditions:
         column, equals, value = one.partition("=")

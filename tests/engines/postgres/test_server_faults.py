@@ -78,9 +78,17 @@ def _locked(load: Load, statement: str) -> None:
     with psycopg.connect(load.rig.url) as admin:
         until(lambda: _is_in_the_way(admin, statement), "there is something to lock")
         load.more(JOBS)
-        said = lambda: sum("statement_timeout" in one.errors for one in load.daemons)
         before = len(load.complaints())
-        until(lambda: said() > 0 or len(load.complaints()) > before, "a statement is given up")
+        until(
+            lambda: any(_gave_up(one.errors) for one in load.daemons)
+            or len(load.complaints()) > before,
+            "a statement is given up",
+        )
+
+
+def _gave_up(errors: str) -> bool:
+    """Whether a daemon reports a statement that took too long, or waited too long for a lock."""
+    return "statement_timeout" in errors or "holds a lock" in errors
 
 
 def _is_in_the_way(admin: psycopg.Connection, statement: str) -> bool:

@@ -29,6 +29,10 @@ _PROBLEM: Schema = {
     },
     "required": ["type", "title", "status", "detail", "instance"],
 }
+_REFUSED: Schema = {
+    "description": "A problem",
+    "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
 _META: Schema = {
     "type": "object",
     "properties": {
@@ -69,6 +73,7 @@ def openapi_document() -> Schema:
         "paths": paths,
         "components": {
             "schemas": schemas,
+            "responses": {"Problem": _REFUSED},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -111,11 +116,8 @@ def _responses(route: Route) -> Schema:
         if status != 304:
             content = {"application/json": {"schema": envelope}}
             found[str(status)] = {"description": route.summary, "content": content}
-    problem = {"schema": {"$ref": _REFERENCE.format(name="Problem")}}
-    found["default"] = {
-        "description": "A problem",
-        "content": {"application/problem+json": problem},
-    }
+    for statuses in ("4XX", "503", "507"):
+        found[statuses] = {"$ref": "#/components/responses/Problem"}
     return found
 
 

@@ -5,7 +5,6 @@ import pytest
 
 from holdfast.engines.postgres.jobs import key_lines
 from holdfast.engines.postgres.jobs.key_lines import MAX_KEEP_SECONDS, FreshScan
-
 from tests.e2e.rig import until
 
 from .appending import append, claimed_keys, new_event, subscribe

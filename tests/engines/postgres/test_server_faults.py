@@ -80,8 +80,9 @@ def _locked(load: Load, statement: str) -> None:
         load.more(JOBS)
         before = len(load.complaints())
         until(
-            lambda: any(_gave_up(one.errors) for one in load.daemons)
-            or len(load.complaints()) > before,
+            lambda: (
+                any(_gave_up(one.errors) for one in load.daemons) or len(load.complaints()) > before
+            ),
             "a statement is given up",
         )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import holdfast
 
 from . import (
+    api,
     batches,
     brokers,
     events,
@@ -248,6 +249,11 @@ def measured(root: Path, arguments: argparse.Namespace) -> dict[str, list[dict[s
                 lambda: neighbours.measure(root, arguments.attack_seconds),
             )
         },
+        "api": lambda: {
+            "api_rounds": repeated(
+                "HTTP API", arguments.api_rounds, lambda: api.measure(root, 2 * arguments.seconds)
+            )
+        },
         "postgres": lambda: postgres_rounds(arguments),
         "postgres-events": lambda: postgres_event_rounds(arguments),
     }
@@ -264,7 +270,7 @@ def read_arguments() -> argparse.Namespace:
         "--only",
         choices=(
             *("journal", "worker", "large", "letters", "payloads", "registry", "batches"),
-            *("events", "neighbours", "postgres", "postgres-events"),
+            *("events", "neighbours", "api", "postgres", "postgres-events"),
         ),
         help="measure this part alone",
     )
@@ -276,6 +282,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--dead-letters", type=int, default=1_000_000)
     parser.add_argument("--pairs", type=int, default=5, help="with and without something")
     parser.add_argument("--event-rounds", type=int, default=3)
+    parser.add_argument("--api-rounds", type=int, default=3)
     parser.add_argument("--postgres-rounds", type=int, default=3)
     parser.add_argument("--events", type=int, default=40_000, help="appended and projected")
     parser.add_argument(

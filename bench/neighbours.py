@@ -105,19 +105,22 @@ async def attack(name: str, port: int, seconds: float) -> None:
         await asyncio.wait_for(ATTACKS[name](port), seconds)
 
 
-class _Dummy:
+class Dummy:
+    """Answers everything with nothing."""
+
     async def handle(self, _request: HttpRequest, _gone: Disconnected) -> HttpResponse:
+        """Answer."""
         return HttpResponse(200, "text/plain", b"nothing")
 
 
 async def dummy(port: int) -> None:
     """Serve what the worker's port serves, beside no worker, until this process is terminated."""
-    async with serving(_Dummy(), sockets=[bind_port(HOST, port)], limits=PROBE_LIMITS):
+    async with serving(Dummy(), sockets=[bind_port(HOST, port)], limits=PROBE_LIMITS):
         await asyncio.Event().wait()
 
 
-async def work(port: int, seconds: float) -> dict[str, float]:
-    """Run jobs for this long, with the metrics on this port; return the pace."""
+async def work(port: int, seconds: float) -> None:
+    """Run jobs for this long, with the metrics on this port; print the pace."""
     from . import jobs, worker  # noqa: PLC0415 - read their store from the environment
 
     jobs.ran = done = 0
@@ -131,12 +134,13 @@ async def work(port: int, seconds: float) -> dict[str, float]:
             done += BATCH
         cpu_seconds = time.process_time() - cpu_seconds
         found = {"per_second": jobs.ran / seconds, "per_cpu_second": jobs.ran / cpu_seconds}
+        print(json.dumps(found), flush=True)
         await worker.until(done)
         await worker.drained()
-        return found
 
 
-def _start(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+def start(directory: Path, *arguments: object) -> subprocess.Popen[str]:
+    """Start one of the processes on this store."""
     return subprocess.Popen(
         [sys.executable, "-m", "bench.neighbours", *map(str, arguments)],
         env={**os.environ, "HOLDFAST_STORE": str(directory)},
@@ -147,34 +151,36 @@ def _start(directory: Path, *arguments: object) -> subprocess.Popen[str]:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that nobody listens on."""
     with socket.socket() as sock:
         sock.bind((HOST, 0))
         return int(sock.getsockname()[1])
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
+    """Return how much processor time a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def pace(directory: Path, name: str, seconds: float, *, at_worker: bool) -> dict[str, float]:
     """Return the worker's pace beside this attack on its port, or on another one."""
-    port, other = _free_port(), _free_port()
-    processes = [_start(directory, "dummy", other)]
+    port, other = free_port(), free_port()
+    processes = [start(directory, "dummy", other)]
     try:
-        working = _start(directory, "work", port, seconds)
+        working = start(directory, "work", port, seconds)
         processes.append(working)
         assert working.stdin is not None
         assert working.stdout is not None
         assert working.stdout.readline() == "ready\n"
-        processes.append(_start(directory, "attack", name, port if at_worker else other, 3_600))
+        processes.append(start(directory, "attack", name, port if at_worker else other, 3_600))
         time.sleep(1)  # the attack is at its height
-        began, cpu_seconds = time.monotonic(), _cpu_seconds(processes[0].pid)
+        began, cpu_seconds = time.monotonic(), cpu_seconds_of(processes[0].pid)
         working.stdin.write("go\n")
         working.stdin.flush()
         found = dict(json.loads(working.stdout.readline()))
-        cpu_seconds = _cpu_seconds(processes[0].pid) - cpu_seconds
+        cpu_seconds = cpu_seconds_of(processes[0].pid) - cpu_seconds
         found["port_cpu_percent"] = 100 * cpu_seconds / (time.monotonic() - began)
         assert working.wait() == 0
         return found
@@ -207,7 +213,7 @@ def main() -> None:
     elif what == "dummy":
         asyncio.run(dummy(int(rest[0])))
     else:
-        print(json.dumps(asyncio.run(work(int(rest[0]), float(rest[1])))), flush=True)
+        asyncio.run(work(int(rest[0]), float(rest[1])))
 
 
 if __name__ == "__main__":

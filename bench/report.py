@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Callable, Mapping
 
+from .api_report import API
 from .event_report import EVENTS
 from .neighbours import ATTACKS
 from .postgres.report import (
@@ -386,6 +387,7 @@ def table(result: Mapping[str, object]) -> str:
         ("payload_rounds", PAYLOADS),
         ("registry_rounds", REGISTRY),
         ("neighbour_rounds", NEIGHBOURS),
+        ("api_rounds", API),
         ("event_rounds", EVENTS),
         ("postgres_rounds", POSTGRES),
         ("postgres_large_rounds", POSTGRES_LARGE),

@@ -15,6 +15,7 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import completed
 from holdfast.testing import Fault, SimDisk, VirtualClock
 
+from .sweep import swept
 from .workload import OPTIONS, Ledger, check_after, drain, run_until_fault
 
 
@@ -69,7 +70,7 @@ def test_killed_at_every_call_nothing_acknowledged_is_lost(share):
 @pytest.mark.parametrize("cut", [None, 0], ids=["kill", "cut"])
 def test_killed_while_callers_are_served_together_nothing_acknowledged_is_lost(cut, monkeypatch):
     monkeypatch.setattr(GroupCommit, "many_callers", True)
-    for call in range(1, CALLS + 1, 2):
+    for call in swept(range(1, CALLS + 1), 4):
         kill_at(call, cut)
 
 
@@ -103,7 +104,7 @@ def test_killed_at_every_call_of_the_recovery_from_a_kill():
 
 def test_killed_at_every_call_then_used_again_then_the_power_goes():
     """What a kill left in the page cache is made safe before anybody builds on it."""
-    for call in range(1, CALLS + 1, 2):
+    for call in swept(range(1, CALLS + 1), 5):
         disk = SimDisk(faults={call: Fault.KILL})
         ledger, clock = Ledger(), VirtualClock()
         run_until_fault(disk, ledger, clock)
@@ -116,7 +117,7 @@ def test_killed_at_every_call_then_used_again_then_the_power_goes():
 
 @pytest.mark.parametrize("then", [Fault.KILL, Fault.EIO, Fault.ENOSPC])
 def test_a_write_cut_short_and_then_failed_is_a_torn_end(then):
-    for call in range(1, CALLS + 1):
+    for call in swept(range(1, CALLS + 1), 3):
         disk = SimDisk(faults={call: Fault.SHORT, call + 1: then})
         ledger, clock = Ledger(), VirtualClock()
         run_until_fault(disk, ledger, clock)
@@ -128,7 +129,7 @@ def test_a_write_cut_short_and_then_failed_is_a_torn_end(then):
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC, Fault.SHORT])
 def test_a_fault_at_every_call_is_typed_and_loses_nothing(fault):
-    for call in range(1, CALLS + 1):
+    for call in swept(range(1, CALLS + 1), 3):
         disk = SimDisk(faults={call: fault})
         ledger, clock = Ledger(), VirtualClock()
         run_until_fault(disk, ledger, clock)

@@ -15,8 +15,8 @@ from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.testing import Fault, SimDisk, VirtualClock
 from holdfast.testing.machine import OPTIONS, EngineMachine
 
-EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "120"))
-PARTS = 4
+EXAMPLES = int(os.environ.get("HOLDFAST_TEST_EXAMPLES", "72"))
+PARTS = 3
 SETTINGS = settings(
     max_examples=EXAMPLES,
     stateful_step_count=50,

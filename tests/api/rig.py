@@ -10,6 +10,7 @@ import httpx
 from holdfast.api.application import ApiApplication
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead
@@ -17,6 +18,8 @@ from holdfast.model.permissions import Role
 from holdfast.model.principal import local_principal
 from holdfast.operations.attribution import Author
 from holdfast.operations.keys import KeyOperations, KeyRequest
+
+from .library import declarations
 
 WHO = Author("ann", "a test")
 
@@ -26,7 +29,7 @@ class Api:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.application = ApiApplication(engine, default_max_attempts=3)
+        self.application = ApiApplication(engine, default_max_attempts=3, declared=declarations())
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
@@ -56,6 +59,22 @@ class Api:
         if body is None:
             return await self.http.request(method, path, headers=sent)
         return await self.http.request(method, path, headers=sent, json=body)
+
+    async def event(
+        self, event_id: str, tenant: str, scope: str = "", title: str = "Ulysses"
+    ) -> None:
+        """Store an event of a book."""
+        new = NewEvent(
+            event_type="book.added",
+            entity_type="book",
+            entity_id="b1",
+            actor_id="ann",
+            id=event_id,
+            tenant=tenant,
+            scope=scope,
+            payload={"book_id": "b1", "title": title},
+        )
+        await self.engine.append([new])
 
     async def dead_letter(
         self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""

@@ -15,15 +15,44 @@ from .rig import Api, opened
 CANARY = "canary4111"
 SCOPE_CANARY = "canary4222"
 OWN, FOREIGN, BESIDE = "own1", f"foreign-{CANARY}", f"beside-{SCOPE_CANARY}"
+UUID = "00000000-0000-7000-8000-00000000000{}"
+OWN_EVENT, FOREIGN_EVENT, BESIDE_EVENT = UUID.format(1), UUID.format(2), UUID.format(3)
 REVEALERS = (Role.RESPONDER, Role.ADMIN)
 BODIES: dict[str, object] = {
     "createJob": {"task": "t"},
     "createJobs": {"jobs": [{"task": "t"}]},
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
+    "appendEvent": {"event_type": "book.added", "payload": {"book_id": "b1", "title": "Dune"}},
+    "appendEvents": {"events": []},
+    "correctEvent": {"why": "a test", "set": {"payload.title": "Dune"}},
 }
 QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
 IDS = [route.operation_id for route in ROUTES]
+
+
+OWN_IDS = {"/events": OWN_EVENT, "/catalog": "book.added"}
+"""What the caller may see, by resource; other resources have a job."""
+HIDDEN_IDS = {"/events": (FOREIGN_EVENT, BESIDE_EVENT), "/catalog": ("nothing", "nothing")}
+"""What another tenant, and another scope of the same tenant, has there."""
+
+
+def resource(route: Route) -> str:
+    return "/" + route.path.split("/")[1].partition(":")[0]
+
+
+def own_id(route: Route) -> str:
+    return OWN_IDS.get(resource(route), OWN)
+
+
+def hidden_ids(route: Route, *, scoped: bool) -> list[str]:
+    if "{id}" not in template(route):
+        return []
+    if resource(route) in HIDDEN_IDS:
+        foreign, beside = HIDDEN_IDS[resource(route)]
+        return [foreign, "nothing", *([beside] if scoped else [])]
+    found = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
+    return [*found, BESIDE, f"{BESIDE}-waiting"] if scoped else found
 
 
 def path_of(route: Route, job_id: str, prefix: str = "/v2") -> str:
@@ -40,11 +69,12 @@ def body_of(route: Route) -> object:
 
 async def planted(api: Api) -> None:
     """Give both tenants, and two scopes of one, jobs in several states."""
-    for tenant, scope, job_id, text in (
-        ("acme", "library:42", OWN, ""),
-        ("other", "library:42", FOREIGN, CANARY),
-        ("acme", "library:43", BESIDE, SCOPE_CANARY),
+    for tenant, scope, job_id, event_id, text in (
+        ("acme", "library:42", OWN, OWN_EVENT, ""),
+        ("other", "library:42", FOREIGN, FOREIGN_EVENT, CANARY),
+        ("acme", "library:43", BESIDE, BESIDE_EVENT, SCOPE_CANARY),
     ):
+        await api.event(event_id, tenant, scope, f"Ulysses {text}")
         await api.dead_letter(job_id, tenant, scope, text)
         waiting = NewJob(
             task="t",
@@ -61,7 +91,11 @@ async def planted(api: Api) -> None:
 async def others(api: Api) -> list[object]:
     """Return everything that is not the caller's."""
     page = await api.engine.find(limit=100)
-    return [job for job in page.jobs if "canary" in job.id]
+    events = await api.engine.find_events(limit=100)
+    return [
+        *(job for job in page.jobs if "canary" in job.id),
+        *(event for event in events.events if b"canary" in event.payload),
+    ]
 
 
 @pytest.mark.parametrize("role", Role)
@@ -71,21 +105,19 @@ async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
         await planted(api)
         before = await others(api)
         key = await api.key(role, scopes=scopes)
-        hidden = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
-        hidden += [BESIDE, f"{BESIDE}-waiting"] if scopes else []
         secret = [CANARY, SCOPE_CANARY] if scopes else [CANARY]
         for route in ROUTES:
             body, answers = body_of(route), []
-            for job_id in hidden if "{id}" in template(route) else []:
-                got = await api.call(key, route.method, path_of(route, job_id), body=body)
+            for hidden in hidden_ids(route, scoped=bool(scopes)):
+                got = await api.call(key, route.method, path_of(route, hidden), body=body)
                 # Who may not do it at all does not learn whether it is there.
                 wanted = 404 if may(role, route) else 403
-                assert got.status_code == wanted, (route.operation_id, job_id, got.text)
+                assert got.status_code == wanted, (route.operation_id, hidden, got.text)
                 answers.append(got)
-            there = path_of(route, OWN, "/v2/tenants/other")
+            there = path_of(route, own_id(route), "/v2/tenants/other")
             got = await api.call(key, route.method, there, body=body)
             assert got.status_code == 404, (route.operation_id, got.text)
-            own = await api.call(key, route.method, path_of(route, OWN), body=body)
+            own = await api.call(key, route.method, path_of(route, own_id(route)), body=body)
             for one in (*answers, got, own):
                 assert not any(text in one.text for text in secret), (route.operation_id, one.text)
         assert await others(api) == before
@@ -106,7 +138,7 @@ async def test_inside_the_reach_exactly_the_table_decides(name, role):
     async with opened() as api:
         await planted(api)
         key = await api.key(role)
-        got = await api.call(key, route.method, path_of(route, OWN), body=body_of(route))
+        got = await api.call(key, route.method, path_of(route, own_id(route)), body=body_of(route))
         if may(role, route):
             assert got.status_code < 300 or got.status_code == 409, got.text
         else:

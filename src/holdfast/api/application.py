@@ -21,6 +21,7 @@ from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
 from .call import Answer, ApiCall
+from .declarations import Declarations
 from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
@@ -43,10 +44,13 @@ Response = tuple[int, str, bytes, Mapping[str, str]]
 class ApiApplication:
     """Answers every request: what goes wrong is an answer too."""
 
-    def __init__(self, engine: Engine, *, default_max_attempts: int) -> None:
+    def __init__(
+        self, engine: Engine, *, default_max_attempts: int, declared: Declarations | None = None
+    ) -> None:
         """``engine`` is the store itself: every call goes through the checks of its key."""
         self.draining = False
         self._engine = engine
+        self._declared = declared or Declarations()
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
@@ -109,6 +113,7 @@ class ApiApplication:
             headers=headers,
             body=body,
             draining=lambda: self.draining,
+            declared=self._declared,
         )
         if match.route.permission is not None:
             await call.require(match.route.permission)

@@ -18,6 +18,7 @@ from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.attribution import Author
 from holdfast.operations.operations import Operations
 
+from .declarations import Declarations
 from .problems import FieldError, RequestRefused
 
 T = TypeVar("T")
@@ -51,9 +52,11 @@ class ApiCall:
         headers: Mapping[str, str],
         body: bytes,
         draining: Callable[[], bool],
+        declared: Declarations,
     ) -> None:
         self.operations = operations
         self.principal = principal
+        self.declared = declared
         self.path = path
         self.headers = headers
         self.draining = draining

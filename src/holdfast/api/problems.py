@@ -84,6 +84,7 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.AccessDenied: "not-found",
     errors.Forbidden: "forbidden",
     errors.JobNotFound: "not-found",
+    errors.EventNotFound: "not-found",
     errors.UnknownGroup: "not-found",
     errors.UnknownQueue: "not-found",
     errors.DuplicateId: "duplicate-id",
@@ -117,7 +118,7 @@ def refusal_of(error: errors.HoldfastError) -> RequestRefused:
         fields = [FieldError(_pointer(error.field), error.code, error.problem)]
     if isinstance(error, errors.Forbidden):
         extra = {"required_permission": error.permission}
-    if isinstance(error, errors.AccessDenied | errors.JobNotFound):
+    if isinstance(error, errors.AccessDenied | errors.JobNotFound | errors.EventNotFound):
         detail = "there is no such thing within the reach of this key"
     if TYPES[name].retryable:
         headers = {"retry-after": _RETRY_SECONDS}

@@ -27,6 +27,7 @@ from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
 from .application import MAX_BODY_BYTES, ApiApplication
+from .declarations import Declarations
 
 log = StructuredLog("holdfast.api")
 
@@ -44,7 +45,12 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
 
 
-async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], None]) -> None:
+async def serve(
+    settings: Settings,
+    options: ApiOptions,
+    say: Callable[[str], None],
+    declared: Declarations,
+) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is in progress. A second one ends at once.
 
     A server keeps the store, or the owner of the directory does: this process is its client, so
@@ -57,7 +63,9 @@ async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], No
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
         await _refuse_open_door(engine, options.host)
-        application = ApiApplication(engine, default_max_attempts=settings.max_attempts)
+        application = ApiApplication(
+            engine, default_max_attempts=settings.max_attempts, declared=declared
+        )
         sock = bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
         stopped = _stop_signal(application)

@@ -305,6 +305,19 @@ async def test_a_dump_needs_its_right_and_everything():
         admin.dump()
 
 
+async def test_who_corrects_an_event_has_it_entered_into_the_audit_of_their_tenant():
+    below, responder = await opened(Role.RESPONDER, caller=Caller("acme"))
+    mine = AuditEntry("event.correct", "event", "e", "ann", tenant="acme")
+    await responder.audit([mine])
+    for entry in (replace(mine, tenant="other"), replace(mine, tenant="")):
+        with pytest.raises(AccessDenied):
+            await responder.audit([entry])
+    with pytest.raises(Forbidden):
+        await responder.audit([mine, replace(mine, action="key.create")])
+    assert [one.entry for one in await below.audited()][:1] == [mine]
+    assert len([one for one in await below.audited() if one.entry.user_id == "ann"]) == 2
+
+
 async def test_who_may_not_start_an_operation_may_not_change_it():
     below, viewer = await opened(Role.VIEWER)
     new = NewOperation(id="op-1", action=ReplayJobs(), wanted=Filter())

@@ -16,8 +16,10 @@ from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead
 from holdfast.model.permissions import Role
 from holdfast.model.principal import local_principal
+from holdfast.model.projection import RebuildMode
 from holdfast.operations.attribution import Author
 from holdfast.operations.keys import KeyOperations, KeyRequest
+from holdfast.operations.projections import ProjectionOperations
 
 from .library import declarations
 
@@ -33,6 +35,8 @@ class Api:
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
+        self.rebuild_id = ""
+        """The last rebuild."""
 
     async def key(
         self, *roles: Role, tenants: Sequence[str] = ("acme",), scopes: Sequence[str] = ()
@@ -75,6 +79,15 @@ class Api:
             payload={"book_id": "b1", "title": title},
         )
         await self.engine.append([new])
+
+    async def project(self) -> None:
+        """Fill the tables of all projections with the events that there are."""
+        known = declarations()
+        projections = ProjectionOperations(self.engine, known.projections, known.read)
+        for name in known.projections:
+            started = await projections.start(name, RebuildMode.GENERATION, WHO)
+            assert (await projections.drive(name, started.id)).phase == "done"
+            self.rebuild_id = started.id
 
     async def dead_letter(
         self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""

@@ -31,17 +31,42 @@ QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?incl
 IDS = [route.operation_id for route in ROUTES]
 
 
-OWN_IDS = {"/events": OWN_EVENT, "/catalog": "book.added"}
+OWN_IDS = {
+    "/events": OWN_EVENT,
+    "/catalog": "book.added",
+    "/projections": "titles",
+    "/chronicle": OWN_EVENT,
+}
 """What the caller may see, by resource; other resources have a job."""
-HIDDEN_IDS = {"/events": (FOREIGN_EVENT, BESIDE_EVENT), "/catalog": ("nothing", "nothing")}
+NOTHING = ("nothing", "nothing")
+HIDDEN_IDS = {
+    "/events": (FOREIGN_EVENT, BESIDE_EVENT),
+    "/chronicle": (FOREIGN_EVENT, BESIDE_EVENT),
+    "/catalog": NOTHING,
+    "/projections": NOTHING,
+    "/rebuilds": NOTHING,
+}
 """What another tenant, and another scope of the same tenant, has there."""
+
+
+OF_ALL_TENANTS = {
+    "pauseProjection",
+    "resumeProjection",
+    "rebuildProjection",
+    "abortRebuild",
+    "resumeRebuild",
+    "rollBackRebuild",
+}
+"""What concerns every tenant is there only for a key that reaches all of them."""
 
 
 def resource(route: Route) -> str:
     return "/" + route.path.split("/")[1].partition(":")[0]
 
 
-def own_id(route: Route) -> str:
+def own_id(api: Api, route: Route) -> str:
+    if resource(route) == "/rebuilds":
+        return api.rebuild_id
     return OWN_IDS.get(resource(route), OWN)
 
 
@@ -86,6 +111,7 @@ async def planted(api: Api) -> None:
             key="k",
         )
         await api.engine.enqueue([waiting])
+    await api.project()
 
 
 async def others(api: Api) -> list[object]:
@@ -114,10 +140,10 @@ async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
                 wanted = 404 if may(role, route) else 403
                 assert got.status_code == wanted, (route.operation_id, hidden, got.text)
                 answers.append(got)
-            there = path_of(route, own_id(route), "/v2/tenants/other")
+            there = path_of(route, own_id(api, route), "/v2/tenants/other")
             got = await api.call(key, route.method, there, body=body)
             assert got.status_code == 404, (route.operation_id, got.text)
-            own = await api.call(key, route.method, path_of(route, own_id(route)), body=body)
+            own = await api.call(key, route.method, path_of(route, own_id(api, route)), body=body)
             for one in (*answers, got, own):
                 assert not any(text in one.text for text in secret), (route.operation_id, one.text)
         assert await others(api) == before
@@ -138,7 +164,14 @@ async def test_inside_the_reach_exactly_the_table_decides(name, role):
     async with opened() as api:
         await planted(api)
         key = await api.key(role)
-        got = await api.call(key, route.method, path_of(route, own_id(route)), body=body_of(route))
+        got = await api.call(
+            key, route.method, path_of(route, own_id(api, route)), body=body_of(route)
+        )
+        if may(role, route) and name in OF_ALL_TENANTS:
+            assert got.status_code == 404, got.text
+            wide = await api.key(role, tenants=())
+            path = path_of(route, own_id(api, route))
+            got = await api.call(wide, route.method, path, body=body_of(route))
         if may(role, route):
             assert got.status_code < 300 or got.status_code == 409, got.text
         else:

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.errors import Forbidden, JobNotFound
+from holdfast.model.errors import AccessDenied, Forbidden, JobNotFound
 from holdfast.model.job import Job, check_id
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
@@ -74,6 +74,12 @@ class ApiCall:
         except Forbidden:
             await self._denials.denied(self.principal, permission)
             raise
+
+    async def require_everything(self, permission: Permission) -> None:
+        """Raise ``AccessDenied`` unless the key reaches every tenant; denials are audited."""
+        if not self.principal.caller.unlimited:
+            await self._denials.denied(self.principal, permission)
+            raise AccessDenied("everything", permission.value)
 
     async def job(self) -> Job:
         """Return the job that the path or the parameter ``id`` names, or raise ``JobNotFound``."""

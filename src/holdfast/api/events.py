@@ -93,7 +93,7 @@ async def list_events(call: ApiCall) -> Answer:
 async def show_event(call: ApiCall) -> Answer:
     """Return one event."""
     payload = await with_payload(call)
-    event = await _operations(call).stored(_event_id(call), call.tenant)
+    event = await _operations(call).stored(event_id_of(call), call.tenant)
     readable, catalog = call.principal.may(Permission.PAYLOAD_READ), call.declared.catalog
     return Answer(data=ShownEvent.of(event, catalog, readable=readable, payload=payload))
 
@@ -108,7 +108,7 @@ async def correct_event(call: ApiCall) -> Answer:
     )
     if not changes:
         raise invalid("set", "give something to change, such as payload.title")
-    event_id = _event_id(call)
+    event_id = event_id_of(call)
     try:
         receipt = await _operations(call).correct(
             event_id, changes, who, call.tenant, actor_type=KEY_ACTOR
@@ -143,7 +143,7 @@ def _shown_type(found: EventType) -> EventTypeView:
     return replace(EventTypeView.of(found), source="")
 
 
-def _event_id(call: ApiCall) -> str:
+def event_id_of(call: ApiCall) -> str:
     """Return the id that the path names; what cannot be one is not there."""
     try:
         return check_event_id(call.path["id"])

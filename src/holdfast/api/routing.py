@@ -7,13 +7,21 @@ from urllib.parse import unquote
 
 import msgspec
 
-from . import events, job_actions, jobs, overview
+from . import chronicle, events, job_actions, jobs, overview, projections, rebuilds
 from .call import Route
 from .problems import RequestRefused
 
 PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
-    (*jobs.ROUTES, *job_actions.ROUTES, *overview.ROUTES, *events.ROUTES)
+    (
+        *jobs.ROUTES,
+        *job_actions.ROUTES,
+        *overview.ROUTES,
+        *events.ROUTES,
+        *projections.ROUTES,
+        *rebuilds.ROUTES,
+        *chronicle.ROUTES,
+    )
 )
 
 

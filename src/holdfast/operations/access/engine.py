@@ -55,7 +55,7 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.permissions import Permission
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.principal import Principal
-from holdfast.model.projection import ProjectionState
+from holdfast.model.projection import ProjectionState, Rebuild
 from holdfast.model.record import Record
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
@@ -343,9 +343,12 @@ class AuthorizedEngine:
         return ConfinedReadModels(self._engine.read_models, self.principal)
 
     async def projections(self) -> Mapping[str, ProjectionState]:
-        """See ``Engine.projections``."""
+        """See ``Engine.projections``; rebuilds are of all tenants: of them the phase is seen."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.projections()
+        found = await self._engine.projections()
+        if self.principal.caller.unlimited:
+            return found
+        return {name: _without_figures(state) for name, state in found.items()}
 
     async def set_projection(
         self,
@@ -683,3 +686,21 @@ class AuthorizedEngine:
         if self.principal.may(Permission.PAYLOAD_READ):
             return event
         return replace(event, payload=b"{}", before=None, after=None, diff=None)
+
+
+def _without_figures(state: ProjectionState) -> ProjectionState:
+    """Return a projection without what its rebuilds say of other tenants."""
+
+    def bare(rebuild: Rebuild) -> Rebuild:
+        return Rebuild(
+            id=rebuild.id,
+            mode=rebuild.mode,
+            generation=rebuild.generation,
+            by="",
+            started_at_us=rebuild.started_at_us,
+            phase=rebuild.phase,
+            ended_at_us=rebuild.ended_at_us,
+        )
+
+    rebuild = None if state.rebuild is None else bare(state.rebuild)
+    return replace(state, rebuild=rebuild, past=tuple(map(bare, state.past)))

@@ -3,9 +3,11 @@
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.api.call import Route
 from holdfast.api.routing import ROUTES
+from holdfast.model.audit import AuditEntry
 from holdfast.model.job import NewJob
 from holdfast.model.permissions import Permission, Role, granted
 from holdfast.operations.access.engine import AuthorizedEngine
@@ -45,6 +47,7 @@ HIDDEN_IDS = {
     "/catalog": NOTHING,
     "/projections": NOTHING,
     "/rebuilds": NOTHING,
+    "/audit": ("999999", "999999"),
 }
 """What another tenant, and another scope of the same tenant, has there."""
 
@@ -56,6 +59,8 @@ OF_ALL_TENANTS = {
     "abortRebuild",
     "resumeRebuild",
     "rollBackRebuild",
+    "listSeries",
+    "verifyAudit",
 }
 """What concerns every tenant is there only for a key that reaches all of them."""
 
@@ -67,6 +72,8 @@ def resource(route: Route) -> str:
 def own_id(api: Api, route: Route) -> str:
     if resource(route) == "/rebuilds":
         return api.rebuild_id
+    if resource(route) == "/audit":
+        return "1"
     return OWN_IDS.get(resource(route), OWN)
 
 
@@ -93,7 +100,13 @@ def body_of(route: Route) -> object:
 
 
 async def planted(api: Api) -> None:
-    """Give both tenants, and two scopes of one, jobs in several states."""
+    """Give both tenants, and two scopes of one, jobs in several states, events and more.
+
+    The first entry of the audit is an act of the key that the test makes.
+    """
+    own = AuditEntry("job.note", "job", OWN, "key1", tenant="acme")
+    foreign = replace(own, user_id="bob", tenant="other", reason=CANARY, resource_id=FOREIGN)
+    await api.engine.audit([own, foreign, replace(foreign, tenant="", user_id="key1")])
     for tenant, scope, job_id, event_id, text in (
         ("acme", "library:42", OWN, OWN_EVENT, ""),
         ("other", "library:42", FOREIGN, FOREIGN_EVENT, CANARY),

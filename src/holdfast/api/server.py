@@ -15,7 +15,7 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.http.allowed_hosts import AllowedHosts
 from holdfast.http.asgi import AsgiHandler
-from holdfast.http.credential_files import TlsFiles
+from holdfast.http.credential_files import TlsFiles, TokenFile
 from holdfast.http.limits import HttpLimits
 from holdfast.http.listeners import bind_port
 from holdfast.http.server import serving
@@ -43,6 +43,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     cert_file: str = ""
     key_file: str = ""
     allowed_hosts: tuple[str, ...] = ()
+    metrics_token_file: str = ""
 
 
 async def serve(
@@ -59,12 +60,17 @@ async def serve(
     if bool(options.cert_file) != bool(options.key_file):
         raise InvalidInput("--tls-cert", "give --tls-cert and --tls-key, or neither")
     tls = TlsFiles(options.cert_file, options.key_file, "--tls-cert") if options.cert_file else None
+    token_file = options.metrics_token_file
+    token = TokenFile(token_file, "--metrics-token-file") if token_file else None
     async with contextlib.AsyncExitStack() as stack:
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
         await _refuse_open_door(engine, options.host)
         application = ApiApplication(
-            engine, default_max_attempts=settings.max_attempts, declared=declared
+            engine,
+            default_max_attempts=settings.max_attempts,
+            declared=declared,
+            metrics_token=token,
         )
         sock = bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]

@@ -29,6 +29,12 @@ from holdfast.cli.output import echo
     metavar="NAME",
     help="A name that it answers to, beside addresses and localhost; may be repeated.",
 )
+@click.option(
+    "--metrics-token-file",
+    default="",
+    metavar="FILE",
+    help="A file with a token that /metrics takes, beside keys that may see all counts.",
+)
 @app_option
 @click.pass_obj
 def serve(
@@ -38,6 +44,7 @@ def serve(
     cert_file: str,
     key_file: str,
     allowed_hosts: tuple[str, ...],
+    metrics_token_file: str,
     app: str | None,
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
@@ -62,6 +69,7 @@ def serve(
         cert_file=cert_file,
         key_file=key_file,
         allowed_hosts=allowed_hosts,
+        metrics_token_file=metrics_token_file,
     )
     declared = Declarations.of(registry, settings)
     with event_loop_runner(settings) as runner:

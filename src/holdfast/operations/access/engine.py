@@ -623,8 +623,20 @@ class AuthorizedEngine:
         limit: int = 100,
         newest: bool = False,
     ) -> list[AuditRecord]:
-        """See ``Engine.audited``."""
-        await self._require(Permission.AUDIT_READ, everything=True)
+        """See ``Engine.audited``; of one tenant, or one's own acts, where more may not be seen.
+
+        Entries do not name a scope: who reaches some scopes only sees their own acts.
+        """
+        await self._require(Permission.AUDIT_OWN)
+        held = self.principal.caller
+        if held.tenant is not None:
+            if wanted.tenant not in (None, held.tenant):
+                return []
+            wanted = replace(wanted, tenant=held.tenant)
+        if held.scopes or not self.principal.may(Permission.AUDIT_READ):
+            if wanted.by and self.principal.name not in wanted.by:
+                return []
+            wanted = replace(wanted, by=(self.principal.name,))
         return await self._engine.audited(wanted, after=after, limit=limit, newest=newest)
 
     async def close(self) -> None:

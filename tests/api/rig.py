@@ -39,12 +39,16 @@ class Api:
         """The last rebuild."""
 
     async def key(
-        self, *roles: Role, tenants: Sequence[str] = ("acme",), scopes: Sequence[str] = ()
+        self,
+        *roles: Role,
+        tenants: Sequence[str] = ("acme",),
+        scopes: Sequence[str] = (),
+        name: str = "",
     ) -> str:
-        """Return the text of a new key."""
-        self._made += 1
+        """Return the text of a new key; without a name it is ``key1``, ``key2``, …"""
+        self._made += not name
         request = KeyRequest(
-            name=f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
+            name=name or f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
         )
         keys = KeyOperations(self.engine, local_principal("ann"))
         return (await keys.create(request, WHO)).text

@@ -27,9 +27,15 @@ BODIES: dict[str, object] = {
     "replayJob": {"why": "a test"},
     "appendEvent": {"event_type": "book.added", "payload": {"book_id": "b1", "title": "Dune"}},
     "appendEvents": {"events": []},
+    "createKey": {"name": "new", "roles": ["viewer"], "why": "a test"},
     "correctEvent": {"why": "a test", "set": {"payload.title": "Dune"}},
 }
-QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
+QUERIES = {
+    "lookUpJob": "?id={id}",
+    "cancelJob": "?why=a+test",
+    "revokeKey": "?why=a+test",
+    "getJob": "?include=payload",
+}
 IDS = [route.operation_id for route in ROUTES]
 
 
@@ -38,6 +44,8 @@ OWN_IDS = {
     "/catalog": "book.added",
     "/projections": "titles",
     "/chronicle": OWN_EVENT,
+    "/keys": "spare",
+    "/tenants": "acme",
 }
 """What the caller may see, by resource; other resources have a job."""
 NOTHING = ("nothing", "nothing")
@@ -48,6 +56,8 @@ HIDDEN_IDS = {
     "/projections": NOTHING,
     "/rebuilds": NOTHING,
     "/audit": ("999999", "999999"),
+    "/keys": (f"spare-{CANARY}", f"spare-{SCOPE_CANARY}"),
+    "/tenants": ("other", "nothing"),
 }
 """What another tenant, and another scope of the same tenant, has there."""
 
@@ -113,6 +123,8 @@ async def planted(api: Api) -> None:
         ("acme", "library:43", BESIDE, BESIDE_EVENT, SCOPE_CANARY),
     ):
         await api.event(event_id, tenant, scope, f"Ulysses {text}")
+        name = f"spare-{text}" if text else "spare"
+        await api.key(Role.VIEWER, tenants=(tenant,), scopes=(scope,), name=name)
         await api.dead_letter(job_id, tenant, scope, text)
         waiting = NewJob(
             task="t",
@@ -134,6 +146,7 @@ async def others(api: Api) -> list[object]:
     return [
         *(job for job in page.jobs if "canary" in job.id),
         *(event for event in events.events if b"canary" in event.payload),
+        *(one for one in await api.engine.records("key") if "canary" in one.value),
     ]
 
 

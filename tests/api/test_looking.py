@@ -47,11 +47,10 @@ async def test_the_audit_is_searched_and_paged():
             ("/v2/audit?cursor=x", 400),
             ("/v2/audit?order=up", 422),
             ("/v2/audit?since=soon", 422),
-            ("/v2/audit?tenant=other", 200),
         ):
             got = await api.call(key, "GET", path)
             assert got.status_code == status, got.text
-        assert got.json()["data"] == []
+        assert await numbers(api, key, "?tenant=other") == []
 
 
 async def test_an_operator_sees_their_own_acts():
@@ -112,7 +111,7 @@ async def test_metrics_need_the_token_or_a_key_that_sees_all_counts(tmp_path):
             ), role
         assert (await api.call(TOKEN, "GET", "/metrics")).status_code == 200
         for wrong in ("", TOKEN[:-1], "ü" * 32):
-            sent = {"authorization": f"Bearer {wrong}".encode()}
+            sent = {b"authorization": f"Bearer {wrong}".encode()}
             assert (await api.http.get("/metrics", headers=sent)).status_code == 401
         assert (await api.call(TOKEN, "GET", "/v2/me")).status_code == 401
         denied = [one.entry.action for one in await api.engine.audited(limit=100)]

@@ -25,7 +25,7 @@ from holdfast.operations.operations import Operations
 from holdfast.telemetry.http_metrics import HttpMetrics
 
 from .authentication import Authenticator, has_token
-from .call import Answer, ApiCall
+from .call import MAX_BODY_BYTES, Answer, ApiCall
 from .declarations import Declarations
 from .health import live, ready
 from .openapi import openapi_document
@@ -35,7 +35,6 @@ from .routing import METRICS_PATH, find_route, operation_of
 log = StructuredLog("holdfast.api")
 
 API_VERSION = "2"
-MAX_BODY_BYTES = 8 << 20
 _MAX_PARAMETERS = 1_000
 _MAX_REQUEST_ID = 64
 _NO_SNIFF = {

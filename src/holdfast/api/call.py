@@ -23,6 +23,7 @@ from .problems import FieldError, RequestRefused
 
 T = TypeVar("T")
 
+MAX_BODY_BYTES = 8 << 20
 MAX_DEPTH = 64
 _STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 """One that does not end goes to the end of the text: so nothing is looked at twice."""
@@ -72,13 +73,17 @@ class ApiCall:
         try:
             self.principal.require(permission)
         except Forbidden:
-            await self._denials.denied(self.principal, permission)
+            await self.denied(permission)
             raise
+
+    async def denied(self, permission: Permission) -> None:
+        """Have it audited that this was refused."""
+        await self._denials.denied(self.principal, permission)
 
     async def require_everything(self, permission: Permission) -> None:
         """Raise ``AccessDenied`` unless the key reaches every tenant; denials are audited."""
         if not self.principal.caller.unlimited:
-            await self._denials.denied(self.principal, permission)
+            await self.denied(permission)
             raise AccessDenied("everything", permission.value)
 
     async def job(self) -> Job:

@@ -17,10 +17,12 @@ from . import (
     events,
     job_actions,
     jobs,
+    keys,
     overview,
     projections,
     rebuilds,
     series,
+    tenants,
 )
 from .call import Route
 from .problems import RequestRefused
@@ -37,6 +39,8 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
         *chronicle.ROUTES,
         *series.ROUTES,
         *audit.ROUTES,
+        *keys.ROUTES,
+        *tenants.ROUTES,
     )
 )
 

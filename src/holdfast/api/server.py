@@ -26,7 +26,8 @@ from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
-from .application import MAX_BODY_BYTES, ApiApplication
+from .application import ApiApplication
+from .call import MAX_BODY_BYTES
 from .declarations import Declarations
 
 log = StructuredLog("holdfast.api")

@@ -124,7 +124,7 @@ class KeyOperations:
         )
         key.check()
         _check_within(key, self._principal)
-        if any(one.name == key.name for one in await self._keys()):
+        if any(one.name == key.name and _meet(one, key) for one in await self._keys()):
             raise InvalidInput("name", f"there is a key {key.name!r} already: rotate or revoke it")
         await self._store(key, None, "key.create", who)
         return NewKey(KeyView.of(key, KeyUse(), now_us), str(text))
@@ -140,6 +140,11 @@ class KeyOperations:
         keys = [one for one in await self._keys() if _within(one, self._principal)]
         keys.sort(key=lambda key: (key.name, key.id))
         return [KeyView.of(one, uses.get(one.id, KeyUse()), now_us) for one in keys]
+
+    async def show(self, name: str) -> KeyView:
+        """Return the key of this name or id, or raise ``UnknownKey``."""
+        key_id = (await self._named(name)).id
+        return next(one for one in await self.all() if one.id == key_id)
 
     async def rotate(self, name: str, who: Author, overlap_seconds: float) -> NewKey:
         """Give a key a new secret; the one before it counts for so much longer."""
@@ -204,10 +209,13 @@ class KeyOperations:
     async def _named(self, name: str) -> ApiKey:
         """Return the key of this name or id; one out of reach counts as unknown."""
         keys = [one for one in await self._keys() if _within(one, self._principal)]
-        for key in keys:
-            if name in (key.name, key.id):
-                return key
-        raise UnknownKey(name, [one.name for one in keys])
+        found = [one for one in keys if name in (one.name, one.id)]
+        if len(found) > 1:
+            ids = ", ".join(one.id for one in found)
+            raise InvalidInput("name", f"several keys are named {name!r}: give the id, {ids}")
+        if not found:
+            raise UnknownKey(name, [one.name for one in keys])
+        return found[0]
 
     async def _store(self, key: ApiKey, before: ApiKey | None, action: str, who: Author) -> None:
         changes: dict[str, object] = {
@@ -228,6 +236,11 @@ def _record_of(key: ApiKey) -> Record:
 
 def _key_of(record: Record) -> ApiKey:
     return msgspec.json.decode(record.value, type=ApiKey)
+
+
+def _meet(one: ApiKey, other: ApiKey) -> bool:
+    """Whether there is a tenant that both reach: there their names must tell them apart."""
+    return not one.tenants or not other.tenants or not set(one.tenants).isdisjoint(other.tenants)
 
 
 def _within(key: ApiKey, principal: Principal) -> bool:

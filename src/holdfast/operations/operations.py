@@ -55,6 +55,7 @@ from .keys import KeyOperations
 from .outages import OutageView, outage_views
 from .payload_checks import PayloadCheck, check_payloads
 from .samples import PointView, SeriesView, latest, series_of_queue, with_samples
+from .tenants import TenantOperations
 from .views import (
     AuditView,
     ExplanationView,
@@ -95,7 +96,8 @@ class Operations:
         ``principal`` is who asks: every verb is checked against what they may do and reach. None
         is Holdfast itself.
         """
-        self.keys = KeyOperations(engine, principal or local_principal("holdfast"))
+        acting = principal or local_principal("holdfast")
+        self.keys = KeyOperations(engine, acting)
         if principal is not None:
             engine = AuthorizedEngine(engine, principal, denials or DenialLog(engine))
         self.engine: Engine = engine
@@ -104,6 +106,7 @@ class Operations:
         self.fleet = FleetOperations(engine, this_process)
         self.bulk = BulkOperations(engine)
         self.groups = GroupOperations(engine)
+        self.tenants = TenantOperations(engine, self.keys, acting)
 
     # --- look --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.engines.contract import Engine
 from holdfast.model.api_key import (
     KIND,
+    USE_KIND,
     ApiKey,
     KeySecret,
     new_key_text,
@@ -30,7 +31,6 @@ from .views import date_of
 
 DEFAULT_OVERLAP_SECONDS = 24 * 3_600.0
 MAX_OVERLAP_SECONDS = 7 * 24 * 3_600.0
-_USE_KIND = "key_use"
 _USE_EVERY_US = 60 * MICROSECONDS
 
 
@@ -135,7 +135,7 @@ class KeyOperations:
         now_us = await self._engine.now_us()
         uses = {
             one.name: msgspec.json.decode(one.value, type=KeyUse)
-            for one in await self._engine.records(_USE_KIND)
+            for one in await self._engine.records(USE_KIND)
         }
         keys = [one for one in await self._keys() if _within(one, self._principal)]
         keys.sort(key=lambda key: (key.name, key.id))
@@ -189,17 +189,17 @@ class KeyOperations:
 
     async def used(self, key: ApiKey, address: str, now_us: int) -> None:
         """Store that a key was used, at most once a minute."""
-        found = await self._engine.records(_USE_KIND, [key.id])
+        found = await self._engine.records(USE_KIND, [key.id])
         before = found[0] if found else None
         if before is not None:
             use = msgspec.json.decode(before.value, type=KeyUse)
             if now_us - use.at_us < _USE_EVERY_US:
                 return
         value = msgspec.json.encode(KeyUse(now_us, address)).decode()
-        after = Record(_USE_KIND, key.id, value)
+        after = Record(USE_KIND, key.id, value)
         who = Attribution(key.name, "a key was used")
         try:
-            await self._engine.set_record(_USE_KIND, key.id, after, who, expected=before)
+            await self._engine.set_record(USE_KIND, key.id, after, who, expected=before)
         except ChangedMeanwhile:
             return  # another process has stored it
 

@@ -1,10 +1,13 @@
 """Events over HTTP: appended once, listed, corrected, and refused with the field named."""
 
+import msgspec
 import pytest
 
+from holdfast.api.event_bodies import NewEventBody
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.permissions import Role
+from holdfast.operations.event_inputs import EventInput, new_event_of
 from holdfast.testing import SimDisk
 
 from .rig import Api, opened
@@ -169,3 +172,15 @@ async def test_the_catalog_lists_types_and_says_no_path_of_the_machine():
         assert (shown["name"], shown["source"], shown["sensitive"]) == ("book.added", "", ["donor"])
         (schema,) = shown["json_schema"]["$defs"].values()
         assert schema["properties"]["title"] == {"type": "string"}
+
+
+async def test_control_an_actor_of_the_envelope_is_noticed(monkeypatch):
+    """The envelope is taken as it is."""
+
+    def as_it_is(self, catalog, tenant, _actor_id):
+        said = {**msgspec.structs.asdict(self), "tenant": tenant}
+        return catalog.check(new_event_of(msgspec.convert(said, EventInput), catalog))
+
+    monkeypatch.setattr(NewEventBody, "checked", as_it_is)
+    with pytest.raises(AssertionError):
+        await test_the_actor_is_the_key_whatever_the_envelope_says()

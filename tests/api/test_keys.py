@@ -5,6 +5,7 @@ import pytest
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.options import JournalOptions
 from holdfast.model.permissions import Role
+from holdfast.operations import keys
 from holdfast.testing import SimDisk
 
 from .rig import Api, opened
@@ -138,3 +139,9 @@ async def test_me_says_the_limits():
     async with opened() as api:
         me = (await api.call(await api.key(Role.WORKER), "GET", "/v2/me")).json()["data"]
         assert (me["limits"]["batch"], me["limits"]["body_bytes"]) == (1_000, 8 << 20)
+
+
+async def test_control_a_key_of_more_is_noticed(monkeypatch):
+    monkeypatch.setattr(keys, "_check_within", lambda _key, _principal: None)
+    with pytest.raises(AssertionError):
+        await test_a_key_makes_no_key_that_reaches_more({"tenants": ["other"]})

@@ -90,10 +90,10 @@ def the_life_of_a_library(rig: Rig) -> None:
         got = httpx.post(url, headers=root, json={"why": "x"})
         assert got.json()["data"]["state"] == state, got.text
     assert [one["event_type"] for one in data("/events", shop)] == ["book.added"] * 2
+    assert [one["tenant"] for one in data("/tenants")] == ["acme", "default"]
     gone = httpx.delete(at + key.headers["location"] + "?why=x", headers=root)
     assert gone.status_code == 200
     assert httpx.get(f"{at}/v2/me", headers=shop).status_code == 401
-    assert [one["tenant"] for one in data("/tenants")] == ["acme", "default"]
     assert data("/audit:verify")["whole"] is True
     assert data("/audit?action=event.correct")[0]["reason"] == "a typo"
     server.stop()

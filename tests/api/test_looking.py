@@ -3,8 +3,9 @@
 import pytest
 
 from holdfast.http.credential_files import TokenFile
-from holdfast.model.audit import AuditEntry
+from holdfast.model.audit import WHOLE_AUDIT, AuditEntry
 from holdfast.model.permissions import Role
+from holdfast.operations.access.engine import AuthorizedEngine
 from holdfast.telemetry.http_metrics import HTTP_METRICS
 
 from .rig import Api, opened
@@ -149,3 +150,12 @@ async def test_what_needs_no_key_is_counted_too(path):
         key = await api.key(Role.ADMIN, tenants=())
         text = (await api.call(key, "GET", "/metrics")).text
         assert 'operation="none"' not in text
+
+
+async def test_control_an_audit_without_a_filter_is_noticed(monkeypatch):
+    async def everything(self, wanted=WHOLE_AUDIT, **options):
+        return await self._engine.audited(wanted, **options)
+
+    monkeypatch.setattr(AuthorizedEngine, "audited", everything)
+    with pytest.raises(AssertionError):
+        await test_an_operator_sees_their_own_acts()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.commands import dump as dump_module
+from holdfast.engines.dump import keys as dumped_keys
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.errors import StoreMoved
 from holdfast.settings import Settings
@@ -51,6 +52,12 @@ def test_keys_are_not_loaded_unless_that_is_asked_for(here, hold):
     assert hold("dump", "shown.dump", "--redact").exit_code == 0
     done = hold("--store", "shown", "load", "shown.dump", "--json", "--keep-keys")
     assert json.loads(hold("--store", "shown", "keys", "list", "--json").output) == []
+
+
+def test_control_keys_that_are_loaded_are_noticed(here, hold, monkeypatch):
+    monkeypatch.setattr(dumped_keys, "without_keys", lambda batches, _left_out: batches)
+    with pytest.raises(AssertionError):
+        test_keys_are_not_loaded_unless_that_is_asked_for(here, hold)
 
 
 def test_the_daemon_goes_on_while_it_is_dumped(here, hold, daemon):

@@ -35,7 +35,7 @@ from holdfast.settings import (
     formatted,
 )
 from holdfast.settings.parsers import PARSERS
-from holdfast.telemetry import metrics
+from holdfast.telemetry import http_metrics, metrics
 
 ROOT = Path(__file__).parent.parent
 TARGET = ROOT / "docs" / "reference"
@@ -405,7 +405,19 @@ def metrics_page() -> str:
         f"Labels are bounded: beyond {metrics.MAX_NAMES:,} values of one label, or "
         f"{metrics.MAX_SERIES:,} combinations, the rest is counted as `{metrics.OTHER}`. "
         "`process` is 1 for the process that owns the store, and 2, 3, … for its worker "
-        "processes.\n\n" + table(("name", "type", "labels", "meaning"), rows)
+        "processes.\n\n"
+        + table(("name", "type", "labels", "meaning"), rows)
+        + "\n## Of the HTTP API\n\n"
+        "At `/metrics` of `holdfast serve`, for that process alone, with the token of "
+        "`--metrics-token-file` or a key that may see the counts of every tenant. It has "
+        "`holdfast_build_info` too.\n\n"
+        + table(
+            ("name", "type", "labels", "meaning"),
+            [
+                (code(one.name), one.kind, codes(one.labels), one.help)
+                for one in http_metrics.HTTP_METRICS.values()
+            ],
+        )
     )
 
 

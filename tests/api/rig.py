@@ -10,13 +10,18 @@ import httpx
 from holdfast.api.application import ApiApplication
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
+from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead
 from holdfast.model.permissions import Role
 from holdfast.model.principal import local_principal
+from holdfast.model.projection import RebuildMode
 from holdfast.operations.attribution import Author
 from holdfast.operations.keys import KeyOperations, KeyRequest
+from holdfast.operations.projections import ProjectionOperations
+
+from .library import declarations
 
 WHO = Author("ann", "a test")
 
@@ -26,18 +31,24 @@ class Api:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.application = ApiApplication(engine, default_max_attempts=3)
+        self.application = ApiApplication(engine, default_max_attempts=3, declared=declarations())
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
+        self.rebuild_id = ""
+        """The last rebuild."""
 
     async def key(
-        self, *roles: Role, tenants: Sequence[str] = ("acme",), scopes: Sequence[str] = ()
+        self,
+        *roles: Role,
+        tenants: Sequence[str] = ("acme",),
+        scopes: Sequence[str] = (),
+        name: str = "",
     ) -> str:
-        """Return the text of a new key."""
-        self._made += 1
+        """Return the text of a new key; without a name it is ``key1``, ``key2``, …"""
+        self._made += not name
         request = KeyRequest(
-            name=f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
+            name=name or f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
         )
         keys = KeyOperations(self.engine, local_principal("ann"))
         return (await keys.create(request, WHO)).text
@@ -56,6 +67,31 @@ class Api:
         if body is None:
             return await self.http.request(method, path, headers=sent)
         return await self.http.request(method, path, headers=sent, json=body)
+
+    async def event(
+        self, event_id: str, tenant: str, scope: str = "", title: str = "Ulysses"
+    ) -> None:
+        """Store an event of a book."""
+        new = NewEvent(
+            event_type="book.added",
+            entity_type="book",
+            entity_id="b1",
+            actor_id="ann",
+            id=event_id,
+            tenant=tenant,
+            scope=scope,
+            payload={"book_id": "b1", "title": title},
+        )
+        await self.engine.append([new])
+
+    async def project(self) -> None:
+        """Fill the tables of all projections with the events that there are."""
+        known = declarations()
+        projections = ProjectionOperations(self.engine, known.projections, known.read)
+        for name in known.projections:
+            started = await projections.start(name, RebuildMode.GENERATION, WHO)
+            assert (await projections.drive(name, started.id)).phase == "done"
+            self.rebuild_id = started.id
 
     async def dead_letter(
         self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""

@@ -3,9 +3,11 @@
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.api.call import Route
 from holdfast.api.routing import ROUTES
+from holdfast.model.audit import AuditEntry
 from holdfast.model.job import NewJob
 from holdfast.model.permissions import Permission, Role, granted
 from holdfast.operations.access.engine import AuthorizedEngine
@@ -15,15 +17,84 @@ from .rig import Api, opened
 CANARY = "canary4111"
 SCOPE_CANARY = "canary4222"
 OWN, FOREIGN, BESIDE = "own1", f"foreign-{CANARY}", f"beside-{SCOPE_CANARY}"
+UUID = "00000000-0000-7000-8000-00000000000{}"
+OWN_EVENT, FOREIGN_EVENT, BESIDE_EVENT = UUID.format(1), UUID.format(2), UUID.format(3)
 REVEALERS = (Role.RESPONDER, Role.ADMIN)
 BODIES: dict[str, object] = {
     "createJob": {"task": "t"},
     "createJobs": {"jobs": [{"task": "t"}]},
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
+    "appendEvent": {"event_type": "book.added", "payload": {"book_id": "b1", "title": "Dune"}},
+    "appendEvents": {"events": []},
+    "createKey": {"name": "new", "roles": ["viewer"], "why": "a test"},
+    "correctEvent": {"why": "a test", "set": {"payload.title": "Dune"}},
 }
-QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
+QUERIES = {
+    "lookUpJob": "?id={id}",
+    "cancelJob": "?why=a+test",
+    "revokeKey": "?why=a+test",
+    "getJob": "?include=payload",
+}
 IDS = [route.operation_id for route in ROUTES]
+
+
+OWN_IDS = {
+    "/events": OWN_EVENT,
+    "/catalog": "book.added",
+    "/projections": "titles",
+    "/chronicle": OWN_EVENT,
+    "/keys": "spare",
+    "/tenants": "acme",
+}
+"""What the caller may see, by resource; other resources have a job."""
+NOTHING = ("nothing", "nothing")
+HIDDEN_IDS = {
+    "/events": (FOREIGN_EVENT, BESIDE_EVENT),
+    "/chronicle": (FOREIGN_EVENT, BESIDE_EVENT),
+    "/catalog": NOTHING,
+    "/projections": NOTHING,
+    "/rebuilds": NOTHING,
+    "/audit": ("999999", "999999"),
+    "/keys": (f"spare-{CANARY}", f"spare-{SCOPE_CANARY}"),
+    "/tenants": ("other", "nothing"),
+}
+"""What another tenant, and another scope of the same tenant, has there."""
+
+
+OF_ALL_TENANTS = {
+    "pauseProjection",
+    "resumeProjection",
+    "rebuildProjection",
+    "abortRebuild",
+    "resumeRebuild",
+    "rollBackRebuild",
+    "listSeries",
+    "verifyAudit",
+}
+"""What concerns every tenant is there only for a key that reaches all of them."""
+
+
+def resource(route: Route) -> str:
+    return "/" + route.path.split("/")[1].partition(":")[0]
+
+
+def own_id(api: Api, route: Route) -> str:
+    if resource(route) == "/rebuilds":
+        return api.rebuild_id
+    if resource(route) == "/audit":
+        return "1"
+    return OWN_IDS.get(resource(route), OWN)
+
+
+def hidden_ids(route: Route, *, scoped: bool) -> list[str]:
+    if "{id}" not in template(route):
+        return []
+    if resource(route) in HIDDEN_IDS:
+        foreign, beside = HIDDEN_IDS[resource(route)]
+        return [foreign, "nothing", *([beside] if scoped else [])]
+    found = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
+    return [*found, BESIDE, f"{BESIDE}-waiting"] if scoped else found
 
 
 def path_of(route: Route, job_id: str, prefix: str = "/v2") -> str:
@@ -38,13 +109,22 @@ def body_of(route: Route) -> object:
     return None if route.body is None else BODIES.get(route.operation_id, {"why": "a test"})
 
 
-async def planted(api: Api) -> None:
-    """Give both tenants, and two scopes of one, jobs in several states."""
-    for tenant, scope, job_id, text in (
-        ("acme", "library:42", OWN, ""),
-        ("other", "library:42", FOREIGN, CANARY),
-        ("acme", "library:43", BESIDE, SCOPE_CANARY),
+async def planted(api: Api, *, projected: bool = True) -> None:
+    """Give both tenants, and two scopes of one, jobs in several states, events and more.
+
+    The first entry of the audit is an act of the key that the test makes.
+    """
+    own = AuditEntry("job.note", "job", OWN, "key1", tenant="acme")
+    foreign = replace(own, user_id="bob", tenant="other", reason=CANARY, resource_id=FOREIGN)
+    await api.engine.audit([own, foreign, replace(foreign, tenant="", user_id="key1")])
+    for tenant, scope, job_id, event_id, text in (
+        ("acme", "library:42", OWN, OWN_EVENT, ""),
+        ("other", "library:42", FOREIGN, FOREIGN_EVENT, CANARY),
+        ("acme", "library:43", BESIDE, BESIDE_EVENT, SCOPE_CANARY),
     ):
+        await api.event(event_id, tenant, scope, f"Ulysses {text}")
+        name = f"spare-{text}" if text else "spare"
+        await api.key(Role.VIEWER, tenants=(tenant,), scopes=(scope,), name=name)
         await api.dead_letter(job_id, tenant, scope, text)
         waiting = NewJob(
             task="t",
@@ -56,12 +136,19 @@ async def planted(api: Api) -> None:
             key="k",
         )
         await api.engine.enqueue([waiting])
+    if projected:
+        await api.project()
 
 
 async def others(api: Api) -> list[object]:
     """Return everything that is not the caller's."""
     page = await api.engine.find(limit=100)
-    return [job for job in page.jobs if "canary" in job.id]
+    events = await api.engine.find_events(limit=100)
+    return [
+        *(job for job in page.jobs if "canary" in job.id),
+        *(event for event in events.events if b"canary" in event.payload),
+        *(one for one in await api.engine.records("key") if "canary" in one.value),
+    ]
 
 
 @pytest.mark.parametrize("role", Role)
@@ -71,21 +158,19 @@ async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
         await planted(api)
         before = await others(api)
         key = await api.key(role, scopes=scopes)
-        hidden = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
-        hidden += [BESIDE, f"{BESIDE}-waiting"] if scopes else []
         secret = [CANARY, SCOPE_CANARY] if scopes else [CANARY]
         for route in ROUTES:
             body, answers = body_of(route), []
-            for job_id in hidden if "{id}" in template(route) else []:
-                got = await api.call(key, route.method, path_of(route, job_id), body=body)
+            for hidden in hidden_ids(route, scoped=bool(scopes)):
+                got = await api.call(key, route.method, path_of(route, hidden), body=body)
                 # Who may not do it at all does not learn whether it is there.
                 wanted = 404 if may(role, route) else 403
-                assert got.status_code == wanted, (route.operation_id, job_id, got.text)
+                assert got.status_code == wanted, (route.operation_id, hidden, got.text)
                 answers.append(got)
-            there = path_of(route, OWN, "/v2/tenants/other")
+            there = path_of(route, own_id(api, route), "/v2/tenants/other")
             got = await api.call(key, route.method, there, body=body)
             assert got.status_code == 404, (route.operation_id, got.text)
-            own = await api.call(key, route.method, path_of(route, OWN), body=body)
+            own = await api.call(key, route.method, path_of(route, own_id(api, route)), body=body)
             for one in (*answers, got, own):
                 assert not any(text in one.text for text in secret), (route.operation_id, one.text)
         assert await others(api) == before
@@ -104,9 +189,17 @@ def may(role: Role, route: Route) -> bool:
 async def test_inside_the_reach_exactly_the_table_decides(name, role):
     (route,) = [one for one in ROUTES if one.operation_id == name]
     async with opened() as api:
-        await planted(api)
+        tables = ("/projections", "/rebuilds", "/chronicle")
+        await planted(api, projected=resource(route) in tables)
         key = await api.key(role)
-        got = await api.call(key, route.method, path_of(route, OWN), body=body_of(route))
+        got = await api.call(
+            key, route.method, path_of(route, own_id(api, route)), body=body_of(route)
+        )
+        if may(role, route) and name in OF_ALL_TENANTS:
+            assert got.status_code == 404, got.text
+            wide = await api.key(role, tenants=())
+            path = path_of(route, own_id(api, route))
+            got = await api.call(wide, route.method, path, body=body_of(route))
         if may(role, route):
             assert got.status_code < 300 or got.status_code == 409, got.text
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.commands import dump as dump_module
+from holdfast.engines.dump import keys as dumped_keys
 from holdfast.engines.journal.wal.disk import LocalDisk
 from holdfast.model.errors import StoreMoved
 from holdfast.settings import Settings
@@ -35,6 +36,28 @@ def test_a_store_goes_into_a_file_and_comes_out_of_it_as_another(here, hold):
     )  # fmt: skip
     assert "pending:   2" in hold("--store", "copy", "status").output
     assert hold("--store", "copy", "journal", "verify").exit_code == 0
+
+
+def test_keys_are_not_loaded_unless_that_is_asked_for(here, hold):
+    enqueue(hold, "a")
+    made = hold("keys", "create", "ci", "--role", "viewer", "--by", "ann", "--reason", "a test")
+    assert made.exit_code == 0, made.output
+    assert hold("dump", "all.dump").exit_code == 0
+    done = hold("--store", "copy", "load", "all.dump")
+    assert "1 key left out: make new ones, or load with --keep-keys" in done.output
+    assert json.loads(hold("--store", "copy", "keys", "list", "--json").output) == []
+    assert hold("--store", "same", "load", "all.dump", "--keep-keys").exit_code == 0
+    (kept,) = json.loads(hold("--store", "same", "keys", "list", "--json").output)
+    assert kept["name"] == "ci"
+    assert hold("dump", "shown.dump", "--redact").exit_code == 0
+    done = hold("--store", "shown", "load", "shown.dump", "--json", "--keep-keys")
+    assert json.loads(hold("--store", "shown", "keys", "list", "--json").output) == []
+
+
+def test_control_keys_that_are_loaded_are_noticed(here, hold, monkeypatch):
+    monkeypatch.setattr(dumped_keys, "without_keys", lambda batches, _left_out: batches)
+    with pytest.raises(AssertionError):
+        test_keys_are_not_loaded_unless_that_is_asked_for(here, hold)
 
 
 def test_the_daemon_goes_on_while_it_is_dumped(here, hold, daemon):

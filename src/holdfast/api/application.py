@@ -9,27 +9,32 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from holdfast.engines.clock import SystemClock
+from holdfast import __version__
+from holdfast.engines.clock import SystemClock, monotonic
 from holdfast.engines.contract import Engine
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.http.asgi import AsgiMessage, PeerGone, Receive, Send
-from holdfast.model.errors import HoldfastError
+from holdfast.http.credential_files import TokenFile
+from holdfast.model.errors import AccessDenied, HoldfastError
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.permissions import Permission
+from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.operations import Operations
+from holdfast.telemetry.http_metrics import HttpMetrics
 
-from .authentication import Authenticator
-from .call import Answer, ApiCall
+from .authentication import Authenticator, has_token
+from .call import MAX_BODY_BYTES, Answer, ApiCall
+from .declarations import Declarations
 from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
-from .routing import find_route
+from .routing import METRICS_PATH, find_route, operation_of
 
 log = StructuredLog("holdfast.api")
 
 API_VERSION = "2"
-MAX_BODY_BYTES = 8 << 20
 _MAX_PARAMETERS = 1_000
 _MAX_REQUEST_ID = 64
 _NO_SNIFF = {
@@ -43,13 +48,26 @@ Response = tuple[int, str, bytes, Mapping[str, str]]
 class ApiApplication:
     """Answers every request: what goes wrong is an answer too."""
 
-    def __init__(self, engine: Engine, *, default_max_attempts: int) -> None:
-        """``engine`` is the store itself: every call goes through the checks of its key."""
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        default_max_attempts: int,
+        declared: Declarations | None = None,
+        metrics_token: TokenFile | None = None,
+    ) -> None:
+        """``engine`` is the store itself: every call goes through the checks of its key.
+
+        Who has ``metrics_token`` may read the metrics of this process, and nothing else.
+        """
         self.draining = False
         self._engine = engine
+        self._declared = declared or Declarations()
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
+        self._metrics = HttpMetrics()
+        self._metrics_token = metrics_token
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -57,6 +75,24 @@ class ApiApplication:
             raise RuntimeError("the API has no lifespan, and no sockets")
         headers = _headers(scope)
         request_id = _request_id(headers)
+        began, metrics = monotonic(), self._metrics
+        metrics.in_progress += 1
+        try:
+            status = await self._send_answer(scope, headers, request_id, receive, send)
+        finally:
+            metrics.in_progress -= 1
+        if status:
+            metrics.answered(operation_of(scope), status, monotonic() - began)
+
+    async def _send_answer(
+        self,
+        scope: AsgiMessage,
+        headers: Mapping[str, str],
+        request_id: str,
+        receive: Receive,
+        send: Send,
+    ) -> int:
+        """Answer, whatever goes wrong; return the status, or 0 if the peer has gone."""
         try:
             body = await _read_body(receive)
             status, kind, content, more = await self._answer(scope, headers, body, request_id)
@@ -68,7 +104,7 @@ class ApiApplication:
                 log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
             status, kind, content, more = _problem(told, request_id)
         except PeerGone:
-            return
+            return 0
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
             log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
             text = "a bug in Holdfast: the log of the server says more of this request"
@@ -77,6 +113,7 @@ class ApiApplication:
         lines = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
         await send({"type": "http.response.start", "status": status, "headers": lines})
         await send({"type": "http.response.body", "body": content})
+        return status
 
     async def _answer(
         self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
@@ -89,11 +126,10 @@ class ApiApplication:
                 return _plain(*await ready(self._engine, draining=self.draining))
             if raw_path == b"/v2/openapi.json":
                 return _plain(200, openapi_document())
+            if raw_path == METRICS_PATH:
+                return await self._scrape(scope, headers, request_id)
         match = find_route(method, raw_path)
-        client = cast("tuple[str, int] | None", scope.get("client"))
-        principal = await self._authenticator.principal(
-            headers.get("authorization"), match.tenant, client[0] if client else "", request_id
-        )
+        principal = await self._principal(scope, headers, match.tenant, request_id)
         operations = Operations(
             self._engine,
             default_max_attempts=self._default_max_attempts,
@@ -109,11 +145,34 @@ class ApiApplication:
             headers=headers,
             body=body,
             draining=lambda: self.draining,
+            declared=self._declared,
         )
         if match.route.permission is not None:
             await call.require(match.route.permission)
         call.check_parameters(match.route.parameters)
         return _success(await match.route.handle(call), request_id)
+
+    async def _principal(
+        self, scope: AsgiMessage, headers: Mapping[str, str], tenant: str | None, request_id: str
+    ) -> Principal:
+        client = cast("tuple[str, int] | None", scope.get("client"))
+        return await self._authenticator.principal(
+            headers.get("authorization"), tenant, client[0] if client else "", request_id
+        )
+
+    async def _scrape(
+        self, scope: AsgiMessage, headers: Mapping[str, str], request_id: str
+    ) -> Response:
+        """Return the metrics, to who has the token, or may see counts of every tenant."""
+        if not has_token(headers.get("authorization"), self._metrics_token):
+            principal = await self._principal(scope, headers, None, request_id)
+            needed = Permission.COUNTS_READ
+            if not (principal.may(needed) and principal.caller.unlimited):
+                await self._denials.denied(principal, needed)
+                principal.require(needed)
+                raise AccessDenied("everything", needed.value)
+        kind, text = self._metrics.exposition(__version__)
+        return 200, kind, text, {}
 
 
 def _success(answer: Answer, request_id: str) -> Response:

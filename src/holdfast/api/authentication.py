@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 
 from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine
+from holdfast.http.credential_files import TokenFile
 from holdfast.model.access import Caller
 from holdfast.model.api_key import ApiKey
 from holdfast.model.principal import Principal, local_principal
@@ -62,6 +64,14 @@ class Authenticator:
     @staticmethod
     def _refused(detail: str) -> RequestRefused:
         return RequestRefused("unauthenticated", detail, headers=_CHALLENGE)
+
+
+def has_token(authorization: str | None, file: TokenFile | None) -> bool:
+    """Whether this header has the token of a file."""
+    scheme, _space, text = (authorization or "").partition(" ")
+    if file is None or scheme.lower() != "bearer":
+        return False
+    return hmac.compare_digest(text.strip().encode("utf-8", "replace"), file.token())
 
 
 def _reach(key: ApiKey, tenant: str | None) -> Caller:

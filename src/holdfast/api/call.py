@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.errors import Forbidden, JobNotFound
+from holdfast.model.errors import AccessDenied, Forbidden, JobNotFound
 from holdfast.model.job import Job, check_id
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
@@ -18,10 +18,12 @@ from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.attribution import Author
 from holdfast.operations.operations import Operations
 
+from .declarations import Declarations
 from .problems import FieldError, RequestRefused
 
 T = TypeVar("T")
 
+MAX_BODY_BYTES = 8 << 20
 MAX_DEPTH = 64
 _STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 """One that does not end goes to the end of the text: so nothing is looked at twice."""
@@ -51,9 +53,11 @@ class ApiCall:
         headers: Mapping[str, str],
         body: bytes,
         draining: Callable[[], bool],
+        declared: Declarations,
     ) -> None:
         self.operations = operations
         self.principal = principal
+        self.declared = declared
         self.path = path
         self.headers = headers
         self.draining = draining
@@ -69,8 +73,18 @@ class ApiCall:
         try:
             self.principal.require(permission)
         except Forbidden:
-            await self._denials.denied(self.principal, permission)
+            await self.denied(permission)
             raise
+
+    async def denied(self, permission: Permission) -> None:
+        """Have it audited that this was refused."""
+        await self._denials.denied(self.principal, permission)
+
+    async def require_everything(self, permission: Permission) -> None:
+        """Raise ``AccessDenied`` unless the key reaches every tenant; denials are audited."""
+        if not self.principal.caller.unlimited:
+            await self.denied(permission)
+            raise AccessDenied("everything", permission.value)
 
     async def job(self) -> Job:
         """Return the job that the path or the parameter ``id`` names, or raise ``JobNotFound``."""

@@ -40,6 +40,7 @@ _META: Schema = {
         "timestamp": {"type": "string", "format": "date-time"},
         "request_id": {"type": "string"},
         "next_cursor": {"type": "string"},
+        "prev_cursor": {"type": "string"},
         "existing": {"type": "boolean"},
     },
     "required": ["api_version", "timestamp", "request_id"],

@@ -7,10 +7,15 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.engines.contract import Counts
+from holdfast.model.event import MAX_EVENT_BYTES
+from holdfast.model.job import MAX_PAYLOAD_BYTES
 from holdfast.model.permissions import Permission, granted
+from holdfast.model.search import MAX_PAGE
 from holdfast.operations.groups import GroupView
 
-from .call import Answer, ApiCall, Route
+from .call import MAX_BODY_BYTES, MAX_DEPTH, Answer, ApiCall, Route
+from .job_actions import MAX_WAIT_SECONDS
+from .job_bodies import MAX_BATCH
 from .job_filters import FILTER_PARAMETERS, filter_of_call
 
 
@@ -27,6 +32,21 @@ class Me(msgspec.Struct, frozen=True):
     permissions: list[str]
     operations: list[str]
     """The operation ids that are allowed."""
+    limits: MeLimits
+
+
+class MeLimits(msgspec.Struct, frozen=True):
+    """How much one call may have, and ask for."""
+
+    body_bytes: int = MAX_BODY_BYTES
+    body_depth: int = MAX_DEPTH
+    payload_bytes: int = MAX_PAYLOAD_BYTES
+    event_bytes: int = MAX_EVENT_BYTES
+    batch: int = MAX_BATCH
+    """Jobs, or events, in one batch."""
+    page: int = MAX_PAGE
+    """Items of a list in one answer."""
+    result_wait_seconds: int = MAX_WAIT_SECONDS
 
 
 class QueueCounts(msgspec.Struct, frozen=True):
@@ -80,6 +100,7 @@ def routes_with_me(others: Sequence[Route]) -> Sequence[Route]:
                 scopes=list(principal.caller.scopes),
                 permissions=sorted(permission.value for permission in may),
                 operations=allowed,
+                limits=MeLimits(),
             )
         )
 

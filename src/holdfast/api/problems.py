@@ -84,7 +84,10 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.AccessDenied: "not-found",
     errors.Forbidden: "forbidden",
     errors.JobNotFound: "not-found",
+    errors.EventNotFound: "not-found",
     errors.UnknownGroup: "not-found",
+    errors.UnknownProjection: "not-found",
+    errors.UnknownKey: "not-found",
     errors.UnknownQueue: "not-found",
     errors.DuplicateId: "duplicate-id",
     errors.IllegalTransition: "illegal-transition",
@@ -92,6 +95,7 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.ChangedMeanwhile: "conflict",
     errors.EventConflict: "conflict",
     errors.LeaseLost: "conflict",
+    errors.RebuildRunning: "conflict",
     errors.PlanOutdated: "conflict",
     errors.UnknownTask: "invalid-input",
     errors.StorageError: "unavailable",
@@ -99,6 +103,8 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.Unavailable: "unavailable",
     errors.EngineClosed: "unavailable",
 }
+_UNTOLD = (errors.AccessDenied, errors.JobNotFound, errors.EventNotFound, errors.UnknownKey)
+"""Of these the answer is the same, whether it is not there or out of reach."""
 _RETRY_SECONDS = "1"
 
 
@@ -117,7 +123,7 @@ def refusal_of(error: errors.HoldfastError) -> RequestRefused:
         fields = [FieldError(_pointer(error.field), error.code, error.problem)]
     if isinstance(error, errors.Forbidden):
         extra = {"required_permission": error.permission}
-    if isinstance(error, errors.AccessDenied | errors.JobNotFound):
+    if isinstance(error, _UNTOLD):
         detail = "there is no such thing within the reach of this key"
     if TYPES[name].retryable:
         headers = {"retry-after": _RETRY_SECONDS}

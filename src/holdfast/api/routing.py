@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 from urllib.parse import unquote
 
 import msgspec
 
-from . import job_actions, jobs, overview
+from holdfast.http.asgi import AsgiMessage
+from holdfast.telemetry.http_metrics import NO_ROUTE
+
+from . import (
+    audit,
+    chronicle,
+    events,
+    job_actions,
+    jobs,
+    keys,
+    overview,
+    projections,
+    rebuilds,
+    series,
+    tenants,
+)
 from .call import Route
 from .problems import RequestRefused
 
 PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
-    (*jobs.ROUTES, *job_actions.ROUTES, *overview.ROUTES)
+    (
+        *jobs.ROUTES,
+        *job_actions.ROUTES,
+        *overview.ROUTES,
+        *events.ROUTES,
+        *projections.ROUTES,
+        *rebuilds.ROUTES,
+        *chronicle.ROUTES,
+        *series.ROUTES,
+        *audit.ROUTES,
+        *keys.ROUTES,
+        *tenants.ROUTES,
+    )
 )
+
+
+METRICS_PATH = b"/metrics"
+UNROUTED = {
+    METRICS_PATH: "getMetrics",
+    b"/health/live": "getLive",
+    b"/health/ready": "getReady",
+    b"/v2/openapi.json": "getOpenApi",
+}
+"""What is answered without an envelope."""
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -49,6 +87,17 @@ def find_route(method: str, raw_path: bytes) -> Match:
         text = f"it has {methods}"
         raise RequestRefused("method-not-allowed", text, headers={"allow": methods})
     raise _unknown()
+
+
+def operation_of(scope: AsgiMessage) -> str:
+    """Return the operation id of a request, for counting; of one that has no route ``none``."""
+    raw_path = cast(bytes, scope["raw_path"])
+    if raw_path in UNROUTED:
+        return UNROUTED[raw_path]
+    try:
+        return find_route(cast(str, scope["method"]), raw_path).route.operation_id
+    except RequestRefused:
+        return NO_ROUTE
 
 
 def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:

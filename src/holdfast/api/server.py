@@ -15,7 +15,7 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.http.allowed_hosts import AllowedHosts
 from holdfast.http.asgi import AsgiHandler
-from holdfast.http.credential_files import TlsFiles
+from holdfast.http.credential_files import TlsFiles, TokenFile
 from holdfast.http.limits import HttpLimits
 from holdfast.http.listeners import bind_port
 from holdfast.http.server import serving
@@ -26,7 +26,9 @@ from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
-from .application import MAX_BODY_BYTES, ApiApplication
+from .application import ApiApplication
+from .call import MAX_BODY_BYTES
+from .declarations import Declarations
 
 log = StructuredLog("holdfast.api")
 
@@ -42,9 +44,15 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     cert_file: str = ""
     key_file: str = ""
     allowed_hosts: tuple[str, ...] = ()
+    metrics_token_file: str = ""
 
 
-async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], None]) -> None:
+async def serve(
+    settings: Settings,
+    options: ApiOptions,
+    say: Callable[[str], None],
+    declared: Declarations,
+) -> None:
     """Serve until SIGTERM or SIGINT; then finish what is in progress. A second one ends at once.
 
     A server keeps the store, or the owner of the directory does: this process is its client, so
@@ -53,11 +61,18 @@ async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], No
     if bool(options.cert_file) != bool(options.key_file):
         raise InvalidInput("--tls-cert", "give --tls-cert and --tls-key, or neither")
     tls = TlsFiles(options.cert_file, options.key_file, "--tls-cert") if options.cert_file else None
+    token_file = options.metrics_token_file
+    token = TokenFile(token_file, "--metrics-token-file") if token_file else None
     async with contextlib.AsyncExitStack() as stack:
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
         await _refuse_open_door(engine, options.host)
-        application = ApiApplication(engine, default_max_attempts=settings.max_attempts)
+        application = ApiApplication(
+            engine,
+            default_max_attempts=settings.max_attempts,
+            declared=declared,
+            metrics_token=token,
+        )
         sock = bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
         stopped = _stop_signal(application)

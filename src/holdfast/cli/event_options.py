@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from holdfast.model.errors import InvalidInput
-from holdfast.model.event import check_event_id
 from holdfast.model.event_search import EventFilter
-from holdfast.model.job import check_id, check_scope
 
 from .group import CommandContext
-from .options import moment_us
 
 if TYPE_CHECKING:
     from holdfast.operations.catalog_files import CatalogReport
@@ -76,32 +73,11 @@ def _with_filters(command: F, left_out: Sequence[str]) -> F:
 
 def filter_of(given: dict[str, object]) -> EventFilter:
     """Return the filter of these options; raise ``InvalidInput`` naming a wrong one."""
+    from holdfast.engines.clock import SystemClock  # noqa: PLC0415 - imports an engine
+    from holdfast.operations.named_event_filter import event_filter_of  # noqa: PLC0415
+
     options = {names[-1]: names[0] for names, *_rest in _FILTERS}
-    fields: dict[str, object] = {}
-    for name, value in given.items():
-        if value in (None, ()):
-            continue
-        for text in value if isinstance(value, tuple) else (value,):
-            check_id(str(text), options[name])
-        if name == "ids" and isinstance(value, tuple):
-            fields["ids"] = tuple(check_event_id(one, "--id") for one in value)
-        elif name == "entity":
-            kind, colon, entity_id = str(value).partition(":")
-            fields |= {"entity_type": kind} | ({"entity_id": entity_id} if colon else {})
-        elif name == "actor":
-            kind, colon, actor_id = str(value).rpartition(":")
-            fields |= {"actor_type": kind if colon else "user", "actor_id": actor_id}
-        elif name == "since":
-            fields["occurred_from_us"] = moment_us("--since", str(value))
-        elif name == "until":
-            # Not included, as with other commands; the filter of an engine includes its end.
-            fields["occurred_to_us"] = max(0, moment_us("--until", str(value)) - 1)
-        else:
-            fields[name] = check_scope(str(value)) if name == "scope" else value
-    make: Callable[..., EventFilter] = EventFilter
-    wanted = make(**fields)
     try:
-        wanted.check()
+        return event_filter_of(given, SystemClock().now_us())
     except InvalidInput as error:
         raise InvalidInput(options.get(error.field, error.field), error.problem) from None
-    return wanted

@@ -21,6 +21,8 @@ from .permissions import Role
 
 KIND = "key"
 """The kind of its record."""
+USE_KIND = "key_use"
+"""The kind of the record that says when it was used last."""
 MAX_TENANTS = 100
 MAX_SCOPES = 100
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

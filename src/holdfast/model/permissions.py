@@ -46,7 +46,10 @@ class Permission(enum.StrEnum):
     EVENT_APPEND = "event.append"
     EVENT_CORRECT = "event.correct"
     PROJECTION_REBUILD = "projection.rebuild"
+    AUDIT_OWN = "audit.own"
+    """See in the audit what oneself did."""
     AUDIT_READ = "audit.read"
+    """See in the audit what everybody did."""
     KEY_MANAGE = "key.manage"
     TENANT_MANAGE = "tenant.manage"
     SETTINGS_RELOAD = "settings.reload"
@@ -79,6 +82,7 @@ _OPERATE = (
         _P.GROUP_SET,
         _P.QUEUE_PAUSE,
         _P.SCHEDULE_RUN,
+        _P.AUDIT_OWN,
     }
 )
 _RESPOND = _OPERATE | {
@@ -98,12 +102,12 @@ _RESPOND = _OPERATE | {
 }
 
 GRANTED: Mapping[Role, frozenset[Permission]] = {
-    Role.PRODUCER: _PRODUCE | {_P.JOB_READ, _P.JOB_CANCEL},
+    Role.PRODUCER: _PRODUCE | _LOOK | {_P.JOB_CANCEL},
     Role.WORKER: frozenset({_P.JOB_CLAIM}),
     Role.VIEWER: _LOOK,
     Role.OPERATOR: _OPERATE,
     Role.RESPONDER: _RESPOND,
-    Role.AUDITOR: frozenset({_P.AUDIT_READ, _P.COUNTS_READ}),
+    Role.AUDITOR: frozenset({_P.AUDIT_OWN, _P.AUDIT_READ, _P.COUNTS_READ}),
     Role.ADMIN: frozenset(Permission) - {_P.JOB_CLAIM},
 }
 """A role that is not here may do nothing."""

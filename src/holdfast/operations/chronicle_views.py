@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 
@@ -12,12 +12,15 @@ import msgspec
 
 from holdfast.engines.read_models.query import Comparison, Condition
 from holdfast.model.access import Caller
+from holdfast.model.bigrams import query_phrases
 from holdfast.model.catalog import Catalog
 from holdfast.model.errors import InvalidInput
 from holdfast.model.event_schema import CHANGE_FIELDS
+from holdfast.model.event_search import EventFilter
 from holdfast.model.job import MICROSECONDS
 from holdfast.model.read_model import Row
 
+_MAX_SEARCH = 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _EQUAL = (
@@ -42,6 +45,13 @@ class ChronicleFilter(msgspec.Struct, frozen=True, kw_only=True):
     occurred_from_us: int | None = None
     occurred_to_us: int | None = None
     search: str = ""
+
+    @classmethod
+    def of(cls, wanted: EventFilter, search: str = "") -> ChronicleFilter:
+        """Return the filter for the entries of these events, with these words."""
+        shared = set(cls.__struct_fields__) & set(EventFilter.__struct_fields__)
+        make: Callable[..., ChronicleFilter] = cls
+        return make(search=search, **{name: getattr(wanted, name) for name in shared})
 
     def conditions(self, caller: Caller) -> tuple[Condition, ...]:
         """Return the conditions on columns, within the reach of the caller."""
@@ -68,6 +78,15 @@ class ChronicleFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERY_ENTRY = ChronicleFilter()
+
+
+def check_search(text: str) -> str:
+    """Return a text to look for, or raise ``InvalidInput`` if it has no word."""
+    whole = text.encode("utf-8", "replace").decode() == text  # a terminal may send anything
+    if not whole or len(text) > _MAX_SEARCH or not query_phrases(text):
+        problem = f"give words to look for, of up to {_MAX_SEARCH:,} characters"
+        raise InvalidInput("text", problem)
+    return text
 
 
 class EntryView(msgspec.Struct, frozen=True, omit_defaults=True):

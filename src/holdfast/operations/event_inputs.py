@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +16,8 @@ from holdfast.model.catalog import Catalog
 from holdfast.model.errors import EventInvalid, InvalidInput
 from holdfast.model.event import USER_ACTOR, NewEvent, accept_event, check_event_id
 from holdfast.model.job import MICROSECONDS
+
+T = TypeVar("T")
 
 MAX_LINE_BYTES = 1 << 20
 MAX_DOCUMENT_BYTES = 256 << 20
@@ -219,7 +221,7 @@ def time_us(moment: datetime) -> int:
     return int(moment.timestamp() * MICROSECONDS)
 
 
-def placed(items: Iterable[object], make: Callable[[object], NewEvent]) -> list[NewEvent]:
+def placed(items: Iterable[T], make: Callable[[T], NewEvent]) -> list[NewEvent]:
     """Return the event of each item; an error names the place of the wrong one."""
     found: list[NewEvent] = []
     for place, item in enumerate(items, 1):

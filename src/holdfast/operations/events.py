@@ -150,7 +150,7 @@ class EventOperations:
         self, event_id: str, tenant: str = DEFAULT_TENANT, *, reveal: bool = False
     ) -> EventView:
         """Return one event, or raise ``EventNotFound``."""
-        event = await self._stored(event_id, tenant)
+        event = await self.stored(event_id, tenant)
         return EventView.of(event, self._catalog, reveal=reveal)
 
     async def correct(
@@ -159,6 +159,8 @@ class EventOperations:
         changes: tuple[Assignment, ...],
         who: Author,
         tenant: str = DEFAULT_TENANT,
+        *,
+        actor_type: str = USER_ACTOR,
     ) -> EventReceipt:
         """Append an event that supersedes another one: the same, with some fields changed.
 
@@ -166,8 +168,8 @@ class EventOperations:
         corrects it, and its reason is why. The same correction again is recognised. Raise
         ``EventNotFound``, ``EventInvalid``, or ``InvalidInput`` if it was corrected before.
         """
-        stored = await self._stored(event_id, tenant)
-        new = self.corrected(stored, changes, who)
+        stored = await self.stored(event_id, tenant)
+        new = self.corrected(stored, changes, who, actor_type)
         await self._check_not_superseded(stored, new)
         entry = entry_of(
             "event.correct",
@@ -200,7 +202,13 @@ class EventOperations:
             if not cursor:
                 return StoredCheck(count, problems)
 
-    def corrected(self, stored: Event, changes: tuple[Assignment, ...], who: Author) -> NewEvent:
+    def corrected(
+        self,
+        stored: Event,
+        changes: tuple[Assignment, ...],
+        who: Author,
+        actor_type: str = USER_ACTOR,
+    ) -> NewEvent:
         """Return the event that supersedes this one; raise ``InvalidInput`` if it is not valid."""
         event_type = self._catalog.type_named(stored.event_type)
         now = self._catalog.upcast(stored)
@@ -219,7 +227,7 @@ class EventOperations:
             version=event_type.version,
             entity_type=now.entity_type,
             entity_id=now.entity_id,
-            actor_type=USER_ACTOR,
+            actor_type=actor_type,
             actor_id=who.by,
             tenant=now.tenant,
             scope=now.scope,
@@ -234,7 +242,8 @@ class EventOperations:
         )
         return derived_id(event_type.check(new))
 
-    async def _stored(self, event_id: str, tenant: str) -> Event:
+    async def stored(self, event_id: str, tenant: str = DEFAULT_TENANT) -> Event:
+        """Return one event as it is stored, or raise ``EventNotFound``."""
         [found] = await self._engine.get_events(
             [check_event_id(event_id)], tenant=tenant, caller=self._caller
         )

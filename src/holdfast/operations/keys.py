@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from holdfast.engines.contract import Engine
 from holdfast.model.api_key import (
     KIND,
+    USE_KIND,
     ApiKey,
     KeySecret,
     new_key_text,
@@ -30,7 +31,6 @@ from .views import date_of
 
 DEFAULT_OVERLAP_SECONDS = 24 * 3_600.0
 MAX_OVERLAP_SECONDS = 7 * 24 * 3_600.0
-_USE_KIND = "key_use"
 _USE_EVERY_US = 60 * MICROSECONDS
 
 
@@ -124,7 +124,7 @@ class KeyOperations:
         )
         key.check()
         _check_within(key, self._principal)
-        if any(one.name == key.name for one in await self._keys()):
+        if any(one.name == key.name and _meet(one, key) for one in await self._keys()):
             raise InvalidInput("name", f"there is a key {key.name!r} already: rotate or revoke it")
         await self._store(key, None, "key.create", who)
         return NewKey(KeyView.of(key, KeyUse(), now_us), str(text))
@@ -135,11 +135,16 @@ class KeyOperations:
         now_us = await self._engine.now_us()
         uses = {
             one.name: msgspec.json.decode(one.value, type=KeyUse)
-            for one in await self._engine.records(_USE_KIND)
+            for one in await self._engine.records(USE_KIND)
         }
         keys = [one for one in await self._keys() if _within(one, self._principal)]
         keys.sort(key=lambda key: (key.name, key.id))
         return [KeyView.of(one, uses.get(one.id, KeyUse()), now_us) for one in keys]
+
+    async def show(self, name: str) -> KeyView:
+        """Return the key of this name or id, or raise ``UnknownKey``."""
+        key_id = (await self._named(name)).id
+        return next(one for one in await self.all() if one.id == key_id)
 
     async def rotate(self, name: str, who: Author, overlap_seconds: float) -> NewKey:
         """Give a key a new secret; the one before it counts for so much longer."""
@@ -184,17 +189,17 @@ class KeyOperations:
 
     async def used(self, key: ApiKey, address: str, now_us: int) -> None:
         """Store that a key was used, at most once a minute."""
-        found = await self._engine.records(_USE_KIND, [key.id])
+        found = await self._engine.records(USE_KIND, [key.id])
         before = found[0] if found else None
         if before is not None:
             use = msgspec.json.decode(before.value, type=KeyUse)
             if now_us - use.at_us < _USE_EVERY_US:
                 return
         value = msgspec.json.encode(KeyUse(now_us, address)).decode()
-        after = Record(_USE_KIND, key.id, value)
+        after = Record(USE_KIND, key.id, value)
         who = Attribution(key.name, "a key was used")
         try:
-            await self._engine.set_record(_USE_KIND, key.id, after, who, expected=before)
+            await self._engine.set_record(USE_KIND, key.id, after, who, expected=before)
         except ChangedMeanwhile:
             return  # another process has stored it
 
@@ -204,10 +209,13 @@ class KeyOperations:
     async def _named(self, name: str) -> ApiKey:
         """Return the key of this name or id; one out of reach counts as unknown."""
         keys = [one for one in await self._keys() if _within(one, self._principal)]
-        for key in keys:
-            if name in (key.name, key.id):
-                return key
-        raise UnknownKey(name, [one.name for one in keys])
+        found = [one for one in keys if name in (one.name, one.id)]
+        if len(found) > 1:
+            ids = ", ".join(one.id for one in found)
+            raise InvalidInput("name", f"several keys are named {name!r}: give the id, {ids}")
+        if not found:
+            raise UnknownKey(name, [one.name for one in keys])
+        return found[0]
 
     async def _store(self, key: ApiKey, before: ApiKey | None, action: str, who: Author) -> None:
         changes: dict[str, object] = {
@@ -228,6 +236,11 @@ def _record_of(key: ApiKey) -> Record:
 
 def _key_of(record: Record) -> ApiKey:
     return msgspec.json.decode(record.value, type=ApiKey)
+
+
+def _meet(one: ApiKey, other: ApiKey) -> bool:
+    """Whether there is a tenant that both reach: there their names must tell them apart."""
+    return not one.tenants or not other.tenants or not set(one.tenants).isdisjoint(other.tenants)
 
 
 def _within(key: ApiKey, principal: Principal) -> bool:

@@ -7,7 +7,7 @@ part of the audit.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -54,7 +54,8 @@ from .inputs import JobInput, check_ids_differ, new_jobs
 from .keys import KeyOperations
 from .outages import OutageView, outage_views
 from .payload_checks import PayloadCheck, check_payloads
-from .samples import PointView, latest, series_of_queue, with_samples
+from .samples import PointView, SeriesView, latest, series_of_queue, with_samples
+from .tenants import TenantOperations
 from .views import (
     AuditView,
     ExplanationView,
@@ -95,7 +96,8 @@ class Operations:
         ``principal`` is who asks: every verb is checked against what they may do and reach. None
         is Holdfast itself.
         """
-        self.keys = KeyOperations(engine, principal or local_principal("holdfast"))
+        acting = principal or local_principal("holdfast")
+        self.keys = KeyOperations(engine, acting)
         if principal is not None:
             engine = AuthorizedEngine(engine, principal, denials or DenialLog(engine))
         self.engine: Engine = engine
@@ -104,6 +106,7 @@ class Operations:
         self.fleet = FleetOperations(engine, this_process)
         self.bulk = BulkOperations(engine)
         self.groups = GroupOperations(engine)
+        self.tenants = TenantOperations(engine, self.keys, acting)
 
     # --- look --------------------------------------------------------------------------------
 
@@ -128,6 +131,15 @@ class Operations:
         """Return how a queue was, from so many seconds ago until now."""
         now_us = SystemClock().now_us()
         return await series_of_queue(self.engine, queue, since_seconds, step_seconds, now_us)
+
+    async def samples(
+        self, queues: Collection[str], from_us: int, to_us: int, step_seconds: float = 0.0
+    ) -> list[SeriesView]:
+        """Return how queues were in some time, by name; none: all that were sampled."""
+        found = await self.engine.samples(
+            queues, from_us=from_us, to_us=to_us, step_seconds=step_seconds
+        )
+        return [SeriesView.of(queue, found[queue]) for queue in sorted(found)]
 
     async def show(self, job_id: str, tenant: str = DEFAULT_TENANT) -> JobView:
         """Return one job, or raise ``JobNotFound``."""
@@ -176,9 +188,23 @@ class Operations:
         return [AuditView.of(one) for one in found]
 
     async def verify_audit(
-        self, on_progress: OnProgress = lambda _count: None
+        self, expected: AuditHead | None = None, on_progress: OnProgress = lambda _count: None
     ) -> tuple[AuditHead, str]:
-        """Verify the chain of the audit; return its last valid head, and the problem, if any."""
+        """Verify the chain of the audit; return its last valid head, and the problem, if any.
+
+        With ``expected`` an earlier head must be part of it.
+        """
+        head, problem = await self._verify_chain(on_progress)
+        if problem or expected is None or not expected.count:
+            return head, problem
+        found = await self.engine.audited(after=expected.count - 1, limit=1)
+        if not found or found[0].number != expected.count:
+            problem = f"there is no entry {expected.count}: entries were removed"
+        elif found[0].hash != expected.hash:
+            problem = f"entry {expected.count} does not match the given head"
+        return head, problem
+
+    async def _verify_chain(self, on_progress: OnProgress) -> tuple[AuditHead, str]:
         head, limit, unreadable = AuditHead(), MAX_PAGE, ""
         while True:
             try:

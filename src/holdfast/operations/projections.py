@@ -213,6 +213,16 @@ class ProjectionOperations:
         """Return a rebuild for people."""
         return RebuildView.of(rebuild, await self._engine.now_us())
 
+    async def rebuilds(self) -> list[tuple[ProjectionState, Rebuild]]:
+        """Return the rebuilds that are remembered with their projections, the newest first."""
+        found = [
+            (state, rebuild)
+            for state in (await self._engine.projections()).values()
+            for rebuild in (state.rebuild, *state.past)
+            if rebuild is not None
+        ]
+        return sorted(found, key=lambda one: (-one[1].started_at_us, one[1].id))
+
     # --- remove ------------------------------------------------------------------------------
 
     async def remove(self, name: str, who: Author, *, cancel_pending: bool | None) -> Removal:

@@ -48,6 +48,18 @@ class PointView(msgspec.Struct, frozen=True):
         )
 
 
+class SeriesView(msgspec.Struct, frozen=True):
+    """The points of a queue in the order of time; a time without a sample has none."""
+
+    queue: str
+    points: list[PointView]
+
+    @classmethod
+    def of(cls, queue: str, points: Sequence[SamplePoint]) -> SeriesView:
+        """Return the series for people."""
+        return cls(queue, [PointView.of(point) for point in points])
+
+
 def rates_of(point: SamplePoint) -> QueueRates:
     """Return the rates of a point, rounded for people."""
     return QueueRates(

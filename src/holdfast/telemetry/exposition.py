@@ -11,7 +11,7 @@ from holdfast.engines.histogram import Histogram
 from holdfast.engines.queue_stats import QueueStats, StoreMetrics
 
 from .counters import JOB_COUNTERS, Metrics, ProcessMetrics
-from .metrics import METRICS
+from .metrics import METRICS, Metric
 from .projection_metrics import lags
 
 if TYPE_CHECKING:
@@ -24,30 +24,38 @@ Found = tuple[str, Samples]
 
 def exposition(metrics: Metrics, version: str = "") -> tuple[str, bytes]:
     """Return the content type and the text that Prometheus reads."""
+    return render(lambda: _families(metrics, version))
+
+
+def render(families: Callable[[], Iterator[Family]]) -> tuple[str, bytes]:
+    """Return the content type and the text of these families."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - lazy
     from prometheus_client.exposition import CONTENT_TYPE_LATEST  # noqa: PLC0415
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(metrics, version))
+    registry.register(_Collector(families))
     return CONTENT_TYPE_LATEST, generate_latest(registry)
 
 
 class _Collector:
-    """Collects every family with one call of the store."""
+    """What prometheus_client asks for families."""
 
-    def __init__(self, metrics: Metrics, version: str) -> None:
-        self._metrics = metrics
-        self._version = version
+    def __init__(self, families: Callable[[], Iterator[Family]]) -> None:
+        self._families = families
 
     def collect(self) -> Iterator[Family]:
         """Yield every family."""
-        metrics = self._metrics
-        found: list[Found] = [*_counted(metrics), *_processes(metrics.processes())]
-        if metrics.store is not None:
-            found += _stored(metrics, metrics.store())
-        found.append(("holdfast_build_info", [((self._version, platform.python_version()), 1)]))
-        for name, samples in found:
-            yield _family(name, samples)
+        return self._families()
+
+
+def _families(metrics: Metrics, version: str) -> Iterator[Family]:
+    """Yield every family, with one call of the store."""
+    found: list[Found] = [*_counted(metrics), *_processes(metrics.processes())]
+    if metrics.store is not None:
+        found += _stored(metrics, metrics.store())
+    found.append(("holdfast_build_info", [((version, platform.python_version()), 1)]))
+    for name, samples in found:
+        yield family_of(METRICS[name], samples)
 
 
 def _counted(metrics: Metrics) -> Iterator[Found]:
@@ -149,14 +157,14 @@ _WORST: Mapping[str, Callable[[QueueStats, float], float]] = {
 }
 
 
-def _family(name: str, samples: Samples) -> Family:
+def family_of(metric: Metric, samples: Samples) -> Family:
+    """Return a family with these samples."""
     from prometheus_client.core import (  # noqa: PLC0415 - lazy
         CounterMetricFamily,
         GaugeMetricFamily,
         HistogramMetricFamily,
     )
 
-    metric = METRICS[name]
     labels = list(metric.labels)
     if metric.kind == "histogram":
         histogram = HistogramMetricFamily(metric.family, metric.help, labels=labels)

@@ -24,7 +24,7 @@ from holdfast.model.actions import (
     RestoreJobs,
     RetargetJobs,
 )
-from holdfast.model.audit import Attribution, AuditEntry
+from holdfast.model.audit import Attribution, AuditEntry, AuditFilter
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, Forbidden, HoldfastError, InvalidInput
 from holdfast.model.event import NewEvent
@@ -182,7 +182,7 @@ CALLS: Mapping[str, tuple[Permission, Call]] = {
     "take_sample": (P.JOB_CLAIM, lambda e: e.take_sample()),
     "samples": (P.COUNTS_READ, lambda e: e.samples(from_us=0, to_us=1)),
     "audit": (P.KEY_MANAGE, lambda e: e.audit([], caller=Caller())),
-    "audited": (P.AUDIT_READ, lambda e: e.audited()),
+    "audited": (P.AUDIT_OWN, lambda e: e.audited()),
 }
 FREE = {"capabilities", "leases_refused", "now_us", "close", "read_models"}
 ELSEWHERE = {"dump", "change_operation"}
@@ -231,8 +231,8 @@ async def test_a_limited_reach_goes_below_with_every_verb_or_the_verb_is_refused
         assert str(found.value) == str(mine)
 
 
-OF_NO_TENANT = {"subscriptions", "projections", "fanout_settled", "policies"}
-"""Names of projections are seen by all; ``policies`` is filtered."""
+OF_NO_TENANT = {"subscriptions", "projections", "fanout_settled", "policies", "audited"}
+"""Names of projections are seen by all; ``policies`` and the audit are filtered."""
 
 
 @pytest.mark.parametrize(
@@ -305,6 +305,19 @@ async def test_a_dump_needs_its_right_and_everything():
         admin.dump()
 
 
+async def test_who_corrects_an_event_has_it_entered_into_the_audit_of_their_tenant():
+    below, responder = await opened(Role.RESPONDER, caller=Caller("acme"))
+    mine = AuditEntry("event.correct", "event", "e", "ann", tenant="acme")
+    await responder.audit([mine])
+    for entry in (replace(mine, tenant="other"), replace(mine, tenant="")):
+        with pytest.raises(AccessDenied):
+            await responder.audit([entry])
+    with pytest.raises(Forbidden):
+        await responder.audit([mine, replace(mine, action="key.create")])
+    assert [one.entry for one in await below.audited()][:1] == [mine]
+    assert len([one for one in await below.audited() if one.entry.user_id == "ann"]) == 2
+
+
 async def test_who_may_not_start_an_operation_may_not_change_it():
     below, viewer = await opened(Role.VIEWER)
     new = NewOperation(id="op-1", action=ReplayJobs(), wanted=Filter())
@@ -320,6 +333,27 @@ async def test_read_models_are_confined_and_changed_by_few():
     _below, admin = await opened(Role.ADMIN, caller=Caller("acme"))
     with pytest.raises(AccessDenied):
         await admin.read_models.drop(ENTRIES, 1)
+
+
+@pytest.mark.parametrize(
+    ("role", "caller", "seen"),
+    [
+        (Role.AUDITOR, Caller(), ["ann/acme", "bob/acme", "ann/other", "ann/"]),
+        (Role.AUDITOR, Caller("acme"), ["ann/acme", "bob/acme"]),
+        (Role.AUDITOR, Caller("acme", ("a",)), ["ann/acme"]),
+        (Role.OPERATOR, Caller(), ["ann/acme", "ann/other", "ann/"]),
+        (Role.OPERATOR, Caller("acme"), ["ann/acme"]),
+    ],
+)
+async def test_the_audit_shows_ones_own_acts_or_those_of_ones_tenant(role, caller, seen):
+    below, engine = await opened(role, caller=caller)
+    mine = [("ann", "acme"), ("bob", "acme"), ("ann", "other"), ("ann", "")]
+    await below.audit([AuditEntry("x", "job", "j", by, tenant=tenant) for by, tenant in mine])
+    found = await engine.audited()
+    assert [f"{one.entry.user_id}/{one.entry.tenant}" for one in found] == seen
+    for wanted in (AuditFilter(tenant="other"), AuditFilter(by=("bob",))):
+        asked = await engine.audited(wanted)
+        assert asked == [one for one in found if wanted.matches(one)]
 
 
 async def test_denials_are_audited_once_a_minute_for_each_permission():

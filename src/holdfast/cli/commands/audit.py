@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -11,14 +10,13 @@ import msgspec
 
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext, CommandGroup
-from holdfast.cli.options import json_option, moment_us, stream_options
+from holdfast.cli.options import json_option, stream_options
 from holdfast.cli.output import cut, document, echo, fields, lines, moment, note, progress, table
 from holdfast.model.errors import InvalidInput
-from holdfast.model.job import check_id
 from holdfast.model.search import MAX_PAGE
 
 if TYPE_CHECKING:
-    from holdfast.model.audit import AuditFilter, AuditHead
+    from holdfast.model.audit import AuditFilter
     from holdfast.operations.operations import Operations
     from holdfast.operations.views import AuditView
 
@@ -38,7 +36,7 @@ def audit_group() -> None:
     help="How many at most.",
 )
 @click.option("--newest", is_flag=True, help="Newest first; --after N is then before N.")
-@click.option("--by", "users", multiple=True, metavar="NAME", help="By this person.")
+@click.option("--by", multiple=True, metavar="NAME", help="By this person.")
 @click.option(
     "--action",
     "actions",
@@ -47,10 +45,12 @@ def audit_group() -> None:
     help="Such as job.replay; job. for all.",
 )
 @click.option("--type", "resource_type", metavar="TYPE", help="On a job, queue, flag, schedule, …")
-@click.option("--resource", metavar="ID", help="On this job, queue, flag or schedule.")
+@click.option(
+    "--resource", "resource_id", metavar="ID", help="On this job, queue, flag or schedule."
+)
 @click.option("--tenant", metavar="NAME", help="On jobs of this tenant.")
-@click.option("--since", metavar="WHEN", help="At or after this date or age.")
-@click.option("--until", metavar="WHEN", help="Before this date or age.")
+@click.option("--since", "from_us", metavar="WHEN", help="At or after this date or age.")
+@click.option("--until", "to_us", metavar="WHEN", help="Before this date or age.")
 @click.option("--text", metavar="TEXT", help="With this in its reason.")
 @stream_options
 @click.pass_obj
@@ -108,21 +108,14 @@ def list_audit(
 
 
 def _filter_of(conditions: Mapping[str, object]) -> AuditFilter:
-    from holdfast.model.audit import AuditFilter, check_text  # noqa: PLC0415
+    from holdfast.engines.clock import SystemClock  # noqa: PLC0415
+    from holdfast.operations.named_audit_filter import NAMES, audit_filter_of  # noqa: PLC0415
 
-    given = {name: value for name, value in conditions.items() if value not in (None, ())}
-    if "tenant" in given:
-        check_id(str(given["tenant"]), "--tenant")
-    if "text" in given:
-        check_text("--text", str(given["text"]))
-    names = {"users": "by", "resource": "resource_id", "since": "from_us", "until": "to_us"}
-    for field in ("since", "until"):
-        if field in given:
-            given[field] = moment_us(f"--{field}", str(given[field]))
-    make: Callable[..., AuditFilter] = AuditFilter
-    wanted = make(**{names.get(name, name): value for name, value in given.items()})
-    wanted.check()
-    return wanted
+    options = {field: f"--{name}" for name, field in NAMES.items()}
+    try:
+        return audit_filter_of(conditions, SystemClock().now_us())
+    except InvalidInput as error:
+        raise InvalidInput(options.get(error.field, error.field), error.problem) from None
 
 
 @audit_group.command("show")
@@ -187,15 +180,15 @@ def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) ->
     Store the head in another place: with --head, no change before it goes unnoticed.
     """
     from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.operations.named_audit_filter import audit_head_of  # noqa: PLC0415
 
-    expected = None if head is None else _head_of(head)
+    try:
+        expected = None if head is None else audit_head_of(head)
+    except InvalidInput as error:
+        raise InvalidInput("--head", error.problem) from None
     with progress("audit", None, wanted=not as_json) as on_progress:
         found, problem = store_access.read_store(
-            context.settings(), lambda operations: operations.verify_audit(on_progress)
-        )
-    if not problem and expected is not None:
-        problem = store_access.read_store(
-            context.settings(), lambda operations: _missing(operations, expected)
+            context.settings(), lambda operations: operations.verify_audit(expected, on_progress)
         )
     if as_json:
         document({"whole": not problem, "count": found.count, "head": found.hash, "said": problem})
@@ -205,24 +198,3 @@ def verify_audit(context: CommandContext, *, head: str | None, as_json: bool) ->
         echo(f"intact: {found.count} entries; head {found.count}:{found.hash}")
     if problem:
         raise SystemExit(EXIT_FAILED)
-
-
-def _head_of(text: str) -> AuditHead:
-    from holdfast.model.audit import AuditHead  # noqa: PLC0415
-
-    found = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})?", text.strip())
-    if found is None:
-        raise InvalidInput("--head", f"{text[:80]!r} is not a head as `audit verify` prints it")
-    return AuditHead(int(found[1]), found[2] or "")
-
-
-async def _missing(operations: Operations, expected: AuditHead) -> str:
-    """Return what is wrong if this head is not part of the chain."""
-    if not expected.count:
-        return ""
-    found = await operations.audit(after=expected.count - 1, limit=1)
-    if not found or found[0].number != expected.count:
-        return f"there is no entry {expected.count}: entries were removed"
-    if found[0].hash != expected.hash:
-        return f"entry {expected.count} does not match the given head"
-    return ""

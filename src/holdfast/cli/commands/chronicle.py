@@ -13,7 +13,6 @@ from holdfast.cli.event_options import app_option, entry_filter_options, read_re
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options
 from holdfast.cli.output import cut, document, echo, fields, lines, moment, note, table
-from holdfast.model.errors import InvalidInput
 from holdfast.model.event_search import EventFilter
 from holdfast.model.visible_text import visible
 
@@ -32,7 +31,6 @@ _SENSITIVE = click.option(
     "--sensitive", is_flag=True, help="Show the values of sensitive fields too."
 )
 _BAR = 30
-_MAX_SEARCH = 1_000
 
 
 def _page_options(command: F) -> F:
@@ -107,6 +105,8 @@ def search_entries(
     All words must be there, a word also as the beginning of a longer one. Chinese, Japanese and
     Korean words of two characters are found.
     """
+    from holdfast.operations.chronicle_views import check_search  # noqa: PLC0415
+
     check_search(text)
     page = _ask(
         context,
@@ -193,22 +193,10 @@ def _ask(
     )
 
 
-def check_search(text: str) -> None:
-    """Raise ``InvalidInput`` if a text has no word to look for."""
-    from holdfast.model.bigrams import query_phrases  # noqa: PLC0415
-
-    whole = text.encode("utf-8", "replace").decode() == text  # a terminal may send anything
-    if not whole or len(text) > _MAX_SEARCH or not query_phrases(text):
-        problem = f"give words to look for, of up to {_MAX_SEARCH:,} characters"
-        raise InvalidInput("text", problem)
-
-
 def _filter(wanted: EventFilter, search: str = "") -> ChronicleFilter:
     from holdfast.operations.chronicle_views import ChronicleFilter  # noqa: PLC0415
 
-    shared = set(ChronicleFilter.__struct_fields__) & set(EventFilter.__struct_fields__)
-    make: Callable[..., ChronicleFilter] = ChronicleFilter
-    return make(search=search, **{name: getattr(wanted, name) for name in shared})
+    return ChronicleFilter.of(wanted, search)
 
 
 def _print_page(page: EntryPage, *, as_json: bool, ndjson: bool) -> None:

@@ -8,7 +8,7 @@ import secrets
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from holdfast.engines.dump.format import DumpManifest, DumpRecord
     from holdfast.operations.operations import Operations
     from holdfast.settings import Settings
+
+    Batches = Iterable[Sequence[DumpRecord]]
+    Kept = Callable[[Batches], Batches]
+    """What of a dump is loaded."""
 
 
 @click.command("dump")
@@ -131,30 +135,47 @@ async def _write_file(
 @click.argument(
     "file", type=click.Path(exists=True, dir_okay=False, path_type=Path, allow_dash=True)
 )
+@click.option("--keep-keys", is_flag=True, help="Load the keys for the HTTP API too.")
 @json_option
 @click.pass_obj
-def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
+def load_store(context: CommandContext, file: Path, *, keep_keys: bool, as_json: bool) -> None:
     """Create a new store (--store) from a dump, or from stdin if FILE is -.
 
     An incomplete dump is refused.
+
+    Keys for the HTTP API are left out, so that they do not open a copy of the store, unless
+    --keep-keys is given.
 
     The store must be empty. If a load into a server is interrupted, run it again: it continues
     where it was.
     """
     from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.engines.dump.keys import without_keys  # noqa: PLC0415
 
+    left_out: list[int] = []
     settings = context.settings()
     store_access.require_persistent(settings)
     into = _into_server if settings.on_server else _into_directory
     with _opened(file) as source:
-        jobs, unfinished = into(settings, source, wanted=not as_json)
+        kept = lambda batches: batches if keep_keys else without_keys(batches, left_out.append)
+        jobs, unfinished = into(settings, source, kept, wanted=not as_json)
+    keys = sum(left_out)
     if as_json:
-        document({"store": settings.store_shown, "jobs": jobs, "unfinished": unfinished})
+        document(
+            {
+                "store": settings.store_shown,
+                "jobs": jobs,
+                "unfinished": unfinished,
+                "keys_left_out": keys,
+            }
+        )
         return
     echo(
         f"{settings.store_shown}: {count_of(jobs)}, {unfinished:,} of them unfinished: "
         "they continue with `holdfast run`"
     )
+    if keys:
+        note(f"{count_of(keys, 'key')} left out: make new ones, or load with --keep-keys")
 
 
 @contextlib.contextmanager
@@ -169,16 +190,20 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
         yield copy
 
 
-def _into_directory(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
+def _into_directory(
+    settings: Settings, source: BinaryIO, kept: Kept, *, wanted: bool
+) -> tuple[int, int]:
     from holdfast.engines.dump.reading import read_dump  # noqa: PLC0415
     from holdfast.engines.journal.restore import restore  # noqa: PLC0415
     from holdfast.stores.opening import open_disk  # noqa: PLC0415
 
     del wanted  # loading a directory shows no progress
-    return restore(open_disk(settings), read_dump(source))
+    return restore(open_disk(settings), kept(read_dump(source)))
 
 
-def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple[int, int]:
+def _into_server(
+    settings: Settings, source: BinaryIO, kept: Kept, *, wanted: bool
+) -> tuple[int, int]:
     import asyncio  # noqa: PLC0415
 
     from holdfast.engines.dump.reading import read_dump, verify_dump  # noqa: PLC0415
@@ -188,7 +213,7 @@ def _into_server(settings: Settings, source: BinaryIO, *, wanted: bool) -> tuple
         begin = lambda steps: stack.enter_context(progress("load", steps, wanted=wanted))
         shown = MoveProgress(begin)
         shown.total(verify_dump(source).records.get("job", 0))
-        return asyncio.run(load_into_server(settings, read_dump(source), shown))
+        return asyncio.run(load_into_server(settings, kept(read_dump(source)), shown))
 
 
 def _summary(manifest: DumpManifest) -> str:

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from holdfast.cli.event_options import app_option
 from holdfast.cli.group import CommandContext
 from holdfast.cli.output import echo
 
@@ -28,6 +29,13 @@ from holdfast.cli.output import echo
     metavar="NAME",
     help="A name that it answers to, beside addresses and localhost; may be repeated.",
 )
+@click.option(
+    "--metrics-token-file",
+    default="",
+    metavar="FILE",
+    help="A file with a token that /metrics takes, beside keys that may see all counts.",
+)
+@app_option
 @click.pass_obj
 def serve(
     context: CommandContext,
@@ -36,18 +44,22 @@ def serve(
     cert_file: str,
     key_file: str,
     allowed_hosts: tuple[str, ...],
+    metrics_token_file: str,
+    app: str | None,
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
 
     On a journal `holdfast run` must be running: it owns the store. SIGTERM ends what is in progress
-    first.
+    first. Events are checked by the catalog files of the settings, and by the types of --app.
     """
+    from holdfast.api.declarations import Declarations  # noqa: PLC0415 - for serving only
     from holdfast.api.server import ApiOptions  # noqa: PLC0415 - plain commands import no server
     from holdfast.api.server import serve as serve_api  # noqa: PLC0415
     from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
     from holdfast.daemon.worker_settings import event_loop_runner  # noqa: PLC0415
     from holdfast.telemetry.log_output import LogOptions, configure_logging  # noqa: PLC0415
 
+    registry = context.registry(app)
     settings = context.settings()
     require_persistent(settings)
     configure_logging(LogOptions(settings.log_level, settings.log_format))
@@ -57,9 +69,11 @@ def serve(
         cert_file=cert_file,
         key_file=key_file,
         allowed_hosts=allowed_hosts,
+        metrics_token_file=metrics_token_file,
     )
+    declared = Declarations.of(registry, settings)
     with event_loop_runner(settings) as runner:
-        runner.run(serve_api(settings, options, _say))
+        runner.run(serve_api(settings, options, _say, declared))
 
 
 def _say(line: str) -> None:

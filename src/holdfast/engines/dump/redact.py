@@ -5,7 +5,7 @@ applications and people wrote is replaced: payloads, results, error texts, notes
 Scopes, keys, unique keys and ids of entities, which often name a customer, become pseudonyms: the
 same text is the same pseudonym everywhere in one dump, and another one in the next dump. So jobs of
 one key still run in order, and a scope still contains what it contained. The audit is left out: a
-changed record would break its hash chain.
+changed record would break its hash chain. So are the keys for the HTTP API.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from .format import (
     DumpedNote,
     DumpedOperation,
     DumpedPolicy,
+    DumpedRecord,
     DumpRecord,
 )
 
@@ -54,7 +55,7 @@ async def redacted(
         yield [
             _redacted(record, pseudonyms)
             for record in batch
-            if not isinstance(record, DumpedAudit | DumpedOperation)
+            if not isinstance(record, DumpedAudit | DumpedOperation | DumpedRecord)
         ]
     yield [DumpedPolicy(queue, QueuePolicy(paused=True)) for queue in sorted(queues - with_policy)]
 

@@ -55,14 +55,14 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.permissions import Permission
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.principal import Principal
-from holdfast.model.projection import ProjectionState
+from holdfast.model.projection import ProjectionState, Rebuild
 from holdfast.model.record import Record
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 from holdfast.model.subscription import Subscription
 
 from .denials import DenialLog
-from .needed import needed_for, only_pauses
+from .needed import needed_for, needed_for_entry, only_pauses
 from .read_models import ConfinedReadModels
 
 
@@ -343,9 +343,12 @@ class AuthorizedEngine:
         return ConfinedReadModels(self._engine.read_models, self.principal)
 
     async def projections(self) -> Mapping[str, ProjectionState]:
-        """See ``Engine.projections``."""
+        """See ``Engine.projections``; rebuilds are of all tenants: of them the phase is seen."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.projections()
+        found = await self._engine.projections()
+        if self.principal.caller.unlimited:
+            return found
+        return {name: _without_figures(state) for name, state in found.items()}
 
     async def set_projection(
         self,
@@ -595,9 +598,16 @@ class AuthorizedEngine:
         )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
-        """See ``Engine.audit``."""
-        await self._require(Permission.KEY_MANAGE)
-        return await self._engine.audit(entries, caller=self._reach(caller))
+        """See ``Engine.audit``; who reaches one tenant may enter what they did there."""
+        needed = {needed_for_entry(entry.action) for entry in entries} or {Permission.KEY_MANAGE}
+        for one in sorted(needed):
+            await self._require(one)
+        reach = self._reach(caller)
+        if Permission.KEY_MANAGE not in needed and {one.tenant for one in entries} == {
+            reach.tenant
+        }:
+            return await self._engine.audit(entries)
+        return await self._engine.audit(entries, caller=reach)
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """See ``Engine.dump``."""
@@ -613,8 +623,20 @@ class AuthorizedEngine:
         limit: int = 100,
         newest: bool = False,
     ) -> list[AuditRecord]:
-        """See ``Engine.audited``."""
-        await self._require(Permission.AUDIT_READ, everything=True)
+        """See ``Engine.audited``; of one tenant, or one's own acts, where more may not be seen.
+
+        Entries do not name a scope: who reaches some scopes only sees their own acts.
+        """
+        await self._require(Permission.AUDIT_OWN)
+        held = self.principal.caller
+        if held.tenant is not None:
+            if wanted.tenant not in (None, held.tenant):
+                return []
+            wanted = replace(wanted, tenant=held.tenant)
+        if held.scopes or not self.principal.may(Permission.AUDIT_READ):
+            if wanted.by and self.principal.name not in wanted.by:
+                return []
+            wanted = replace(wanted, by=(self.principal.name,))
         return await self._engine.audited(wanted, after=after, limit=limit, newest=newest)
 
     async def close(self) -> None:
@@ -676,3 +698,21 @@ class AuthorizedEngine:
         if self.principal.may(Permission.PAYLOAD_READ):
             return event
         return replace(event, payload=b"{}", before=None, after=None, diff=None)
+
+
+def _without_figures(state: ProjectionState) -> ProjectionState:
+    """Return a projection without what its rebuilds say of other tenants."""
+
+    def bare(rebuild: Rebuild) -> Rebuild:
+        return Rebuild(
+            id=rebuild.id,
+            mode=rebuild.mode,
+            generation=rebuild.generation,
+            by="",
+            started_at_us=rebuild.started_at_us,
+            phase=rebuild.phase,
+            ended_at_us=rebuild.ended_at_us,
+        )
+
+    rebuild = None if state.rebuild is None else bare(state.rebuild)
+    return replace(state, rebuild=rebuild, past=tuple(map(bare, state.past)))

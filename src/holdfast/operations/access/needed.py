@@ -37,6 +37,14 @@ _NEEDED: Mapping[type[Action], Permission] = {
     RetargetJobs: Permission.JOB_EDIT,
 }
 
+_ENTERED: Mapping[str, Permission] = {
+    "event.correct": Permission.EVENT_CORRECT,
+    "event.import": Permission.EVENT_APPEND,
+    "schedule.run": Permission.SCHEDULE_RUN,
+    "config.reload": Permission.SETTINGS_RELOAD,
+}
+"""Entries that operations write beside what they do; others come with the change itself."""
+
 
 def needed_for(action: AnyAction, limit: int | None) -> list[Permission]:
     """Return what an action on up to so many jobs needs; None: on any number."""
@@ -47,6 +55,11 @@ def needed_for(action: AnyAction, limit: int | None) -> list[Permission]:
     if limit is None or limit > MAX_PLAIN:
         needed.append(Permission.JOB_BULK)
     return needed
+
+
+def needed_for_entry(action: str) -> Permission:
+    """Return what somebody needs who has done this, to have it entered into the audit."""
+    return _ENTERED.get(action, Permission.KEY_MANAGE)
 
 
 def only_pauses(before: QueuePolicy | None, after: QueuePolicy | None) -> bool:

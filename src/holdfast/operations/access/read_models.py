@@ -21,12 +21,22 @@ from holdfast.model.outcome import Outcome
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.model.read_model import ReadModel, Row
+from holdfast.projections.chronicle import ENTRIES
+
+DATA_COLUMNS = ("text", "payload", "before", "after", "diff")
+"""What an entry of the chronicle has of the data of its event."""
 
 
-def confined(query: RowQuery, principal: Principal) -> RowQuery:
-    """Return the query within the reach of somebody: of their tenant and scopes only."""
+def confined(table: ReadModel, query: RowQuery, principal: Principal) -> RowQuery:
+    """Return the query within the reach of somebody: of their tenant and scopes only.
+
+    Raise ``AccessDenied`` if the table does not say which rows these are.
+    """
     reach = principal.caller
     conditions = list(query.conditions)
+    for column, limited in (("tenant", reach.tenant is not None), ("scope", bool(reach.scopes))):
+        if limited and column not in table.columns:
+            raise AccessDenied("table", table.name)
     if reach.tenant is not None:
         conditions.append(Condition("tenant", Comparison.EQUAL, reach.tenant))
     if reach.scopes:
@@ -107,16 +117,32 @@ class ConfinedReadModels:
 
     async def select(self, table: ReadModel, generation: int, query: RowQuery) -> list[Row]:
         """See ``ReadModelStore.select``."""
-        self._principal.require(Permission.JOB_READ)
-        return await self._store.select(table, generation, confined(query, self._principal))
+        hidden = self._hidden(table, query)
+        found = confined(table, query, self._principal)
+        rows = await self._store.select(table, generation, found)
+        return [_without(row, hidden) for row in rows] if hidden else rows
 
     async def aggregate(
         self, table: ReadModel, generation: int, query: RowQuery, by: Aggregate
     ) -> list[Row]:
         """See ``ReadModelStore.aggregate``."""
-        self._principal.require(Permission.JOB_READ)
-        found = confined(query, self._principal)
+        self._hidden(table, query)
+        found = confined(table, query, self._principal)
         return await self._store.aggregate(table, generation, found, by)
+
+    def _hidden(self, table: ReadModel, query: RowQuery) -> Sequence[str]:
+        """Return the columns that may not be seen, or raise ``Forbidden``.
+
+        Rows are made of the data of events. Of these only the chronicle is known to have the rest
+        in columns of its own.
+        """
+        self._principal.require(Permission.JOB_READ)
+        if self._principal.may(Permission.PAYLOAD_READ):
+            return ()
+        asked = {*(one.column for one in query.conditions), *query.order}
+        if table != ENTRIES or query.search or asked.intersection(DATA_COLUMNS):
+            self._principal.require(Permission.PAYLOAD_READ)
+        return DATA_COLUMNS
 
     def _changing(self) -> ReadModelStore:
         """Return the store for somebody who may change it."""
@@ -124,3 +150,9 @@ class ConfinedReadModels:
         if not self._principal.caller.unlimited:
             raise AccessDenied("read models", "of all tenants")
         return self._store
+
+
+def _without(row: Row, columns: Sequence[str]) -> Row:
+    """Return an entry of the chronicle without these columns; its text says what it is about."""
+    about = f"{row['event_type']} {row['entity_type']} {row['entity_id']}"
+    return {**row, **dict.fromkeys(columns), "text": about}

@@ -1,0 +1,52 @@
+"""``/tenants``: the tenants that keys name, with how much each has."""
+
+from __future__ import annotations
+
+from holdfast.model.errors import InvalidInput
+from holdfast.model.permissions import Permission
+from holdfast.operations.tenants import TenantDetails, TenantView
+
+from .call import Answer, ApiCall, Route
+from .pages import DEFAULT_LIMIT, page_answer
+from .problems import RequestRefused
+
+_MAX_PAGE = 100
+"""Each tenant is counted."""
+
+
+async def list_tenants(call: ApiCall) -> Answer:
+    """List the tenants within reach by name, with how many jobs each has."""
+    limit = call.number("limit", DEFAULT_LIMIT, 1, _MAX_PAGE)
+    found, more = await call.operations.tenants.page(call.value("cursor"), limit)
+    return page_answer(call, found, found[-1].tenant if more else "")
+
+
+async def show_tenant(call: ApiCall) -> Answer:
+    """Return a tenant: its keys, jobs and events."""
+    try:
+        return Answer(data=await call.operations.tenants.show(call.path["id"]))
+    except InvalidInput as error:
+        raise RequestRefused("not-found", error.problem) from None
+
+
+ROUTES = (
+    Route(
+        operation_id="listTenants",
+        method="GET",
+        path="/tenants",
+        handle=list_tenants,
+        permission=Permission.TENANT_MANAGE,
+        summary="List the tenants that keys name, with counts",
+        parameters=("cursor", "limit"),
+        answers=list[TenantView],
+    ),
+    Route(
+        operation_id="getTenant",
+        method="GET",
+        path="/tenants/{id}",
+        handle=show_tenant,
+        permission=Permission.TENANT_MANAGE,
+        summary="Return a tenant with counts",
+        answers=TenantDetails,
+    ),
+)

@@ -6,9 +6,15 @@ import pytest
 
 from holdfast.api.call import Route
 from holdfast.api.routing import ROUTES
+from holdfast.model.access import Caller
+from holdfast.model.actions import ReplayJobs
+from holdfast.model.audit import Attribution
 from holdfast.model.job import NewJob
+from holdfast.model.operation import NewOperation
 from holdfast.model.permissions import Permission, Role, granted
+from holdfast.model.search import Filter
 from holdfast.operations.access.engine import AuthorizedEngine
+from holdfast.operations.bulk import BulkOperations
 
 from .rig import Api, opened
 
@@ -21,13 +27,41 @@ BODIES: dict[str, object] = {
     "createJobs": {"jobs": [{"task": "t"}]},
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
+    "createOperation": {"verb": "replay", "ids": ["own1"], "why": "a test"},
+    "setOperationRate": {"rate": "5/m", "version": 1, "why": "a test"},
 }
+NEEDED_TOO = {
+    "getJob": Permission.PAYLOAD_READ,
+    "createOperation": Permission.JOB_REPLAY,
+    "setOperationRate": Permission.JOB_REPLAY,
+    "pauseOperation": Permission.JOB_REPLAY,
+    "resumeOperation": Permission.JOB_REPLAY,
+    "abortOperation": Permission.JOB_REPLAY,
+}
+"""What a call needs beside the permission of its route."""
 QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
 IDS = [route.operation_id for route in ROUTES]
 
 
-def path_of(route: Route, job_id: str, prefix: str = "/v2") -> str:
-    return template(route, prefix).replace("{id}", quote(job_id, safe=""))
+OWN_NAMES = {"id": OWN, "operation": "op-own"}
+HIDDEN_NAMES = {
+    "id": [FOREIGN, f"{FOREIGN}-waiting", "nothing"],
+    "operation": [f"op-{CANARY}", "op-everything", "nothing"],
+}
+BESIDE_NAMES = {"id": [BESIDE, f"{BESIDE}-waiting"], "operation": [f"op-{SCOPE_CANARY}"]}
+"""Of another scope."""
+
+
+def path_of(route: Route, name: str = "", prefix: str = "/v2") -> str:
+    """Return the path with this name in it, or with what is the caller's own."""
+    path = template(route, prefix)
+    for variable, own in OWN_NAMES.items():
+        path = path.replace(f"{{{variable}}}", quote(name or own, safe=""))
+    return path
+
+
+def variable_of(route: Route) -> str:
+    return next((one for one in OWN_NAMES if f"{{{one}}}" in template(route)), "")
 
 
 def template(route: Route, prefix: str = "/v2") -> str:
@@ -56,12 +90,24 @@ async def planted(api: Api) -> None:
             key="k",
         )
         await api.engine.enqueue([waiting])
+    for name, why, caller in (
+        ("own", "a test", Caller("acme", ("library:42",))),
+        (CANARY, CANARY, Caller("other")),
+        (SCOPE_CANARY, SCOPE_CANARY, Caller("acme", ("library:43",))),
+        ("everything", CANARY, Caller()),
+    ):
+        new = NewOperation(id=f"op-{name}", action=ReplayJobs(), wanted=Filter(queues=("none",)))
+        await api.engine.start_operation(new, Attribution("ann", why, ()), caller=caller)
 
 
 async def others(api: Api) -> list[object]:
-    """Return everything that is not the caller's."""
+    """Return everything that is not the caller's, after what was started is carried out."""
+    for operation in await api.engine.operations(running=True):
+        if "canary" not in operation.id:
+            await BulkOperations(api.engine).drive(operation.id)
     page = await api.engine.find(limit=100)
-    return [job for job in page.jobs if "canary" in job.id]
+    found: list[object] = [job for job in page.jobs if "canary" in job.id]
+    return found + [one for one in await api.engine.operations() if "canary" in one.id]
 
 
 @pytest.mark.parametrize("role", Role)
@@ -71,32 +117,36 @@ async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
         await planted(api)
         before = await others(api)
         key = await api.key(role, scopes=scopes)
-        hidden = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
-        hidden += [BESIDE, f"{BESIDE}-waiting"] if scopes else []
         secret = [CANARY, SCOPE_CANARY] if scopes else [CANARY]
         for route in ROUTES:
             body, answers = body_of(route), []
-            for job_id in hidden if "{id}" in template(route) else []:
-                got = await api.call(key, route.method, path_of(route, job_id), body=body)
+            variable = variable_of(route)
+            hidden = HIDDEN_NAMES.get(variable, []) + (
+                BESIDE_NAMES.get(variable, []) if scopes else []
+            )
+            for name in hidden:
+                got = await api.call(key, route.method, path_of(route, name), body=body)
                 # Who may not do it at all does not learn whether it is there.
                 wanted = 404 if may(role, route) else 403
-                assert got.status_code == wanted, (route.operation_id, job_id, got.text)
+                allowed = {wanted, 404} if variable == "operation" else {wanted}
+                assert got.status_code in allowed, (route.operation_id, name, got.text)
                 answers.append(got)
-            there = path_of(route, OWN, "/v2/tenants/other")
+            there = path_of(route, prefix="/v2/tenants/other")
             got = await api.call(key, route.method, there, body=body)
             assert got.status_code == 404, (route.operation_id, got.text)
-            own = await api.call(key, route.method, path_of(route, OWN), body=body)
+            own = await api.call(key, route.method, path_of(route), body=body)
+            if route.everything:
+                assert own.status_code == (404 if may(role, route) else 403), own.text
             for one in (*answers, got, own):
                 assert not any(text in one.text for text in secret), (route.operation_id, one.text)
         assert await others(api) == before
 
 
 def may(role: Role, route: Route) -> bool:
-    """Whether the table allows a call: that of one job asks for its payload, too."""
+    """Whether the table allows a call."""
     held = granted([role])
-    if route.operation_id == "getJob" and Permission.PAYLOAD_READ not in held:
-        return False
-    return route.permission is None or route.permission in held
+    needed = {route.permission, NEEDED_TOO.get(route.operation_id)} - {None}
+    return needed <= held
 
 
 @pytest.mark.parametrize("role", Role)
@@ -105,8 +155,8 @@ async def test_inside_the_reach_exactly_the_table_decides(name, role):
     (route,) = [one for one in ROUTES if one.operation_id == name]
     async with opened() as api:
         await planted(api)
-        key = await api.key(role)
-        got = await api.call(key, route.method, path_of(route, OWN), body=body_of(route))
+        key = await api.key(role, tenants=() if route.everything else ("acme",))
+        got = await api.call(key, route.method, path_of(route), body=body_of(route))
         if may(role, route):
             assert got.status_code < 300 or got.status_code == 409, got.text
         else:
@@ -164,7 +214,7 @@ async def test_without_a_valid_key_nothing_is_answered(header):
         wrong = key[:-10] + ("0" if key[-10] != "0" else "1") + key[-9:]
         headers = {} if header is None else {"authorization": header.format(wrong=wrong)}
         for route in ROUTES:
-            path = path_of(route, OWN)
+            path = path_of(route)
             got = await api.http.request(route.method, path, headers=headers)
             assert (got.status_code, got.json()["type"]) == (401, "/problems/unauthenticated")
             assert got.headers["www-authenticate"].startswith("Bearer")

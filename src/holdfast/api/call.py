@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.model.access import DEFAULT_TENANT
-from holdfast.model.errors import Forbidden, JobNotFound
+from holdfast.model.errors import AccessDenied, Forbidden, JobNotFound
 from holdfast.model.job import Job, check_id
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
@@ -64,11 +64,16 @@ class ApiCall:
         self.query = query
         self._body = body
 
-    async def require(self, permission: Permission) -> None:
-        """Raise ``Forbidden`` unless a role of the key grants this; denials are audited."""
+    async def require(self, permission: Permission, *, everything: bool = False) -> None:
+        """Raise ``Forbidden`` unless a role of the key grants this; denials are audited.
+
+        With ``everything`` raise ``AccessDenied`` if the reach of the call is limited.
+        """
         try:
             self.principal.require(permission)
-        except Forbidden:
+            if everything:
+                self.principal.require_everything(permission)
+        except (Forbidden, AccessDenied):
             await self._denials.denied(self.principal, permission)
             raise
 
@@ -84,7 +89,9 @@ class ApiCall:
     def author(self, why: str) -> Author:
         """Return who does it, and why; raise ``RequestRefused`` without a reason."""
         if not why.strip():
-            raise invalid("why", "say why: it is recorded with the change")
+            text = "say why: it is recorded with the change"
+            fields = [FieldError("/why", "why_required", text)]
+            raise RequestRefused("why-required", f"why: {text}", fields=fields)
         return Author(self.principal.name, why)
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -150,6 +157,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: object = object
     """The type of ``data``."""
     statuses: Sequence[int] = (200,)
+    other_answers: Mapping[int, object] = {}
+    """The type of ``data`` where a status has another one."""
+    everything: bool = False
+    """Whether it concerns all tenants: for a call of limited reach it does not exist."""
 
 
 def invalid(name: str, problem: str) -> RequestRefused:

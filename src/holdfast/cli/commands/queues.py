@@ -15,15 +15,13 @@ from holdfast.cli.sparkline import short_age, short_number
 from holdfast.model.durations import format_seconds, seconds_of
 from holdfast.model.errors import InvalidInput
 from holdfast.model.outage import Outage, dependency_of
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, rate_of
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
     from holdfast.operations.samples import PointView
     from holdfast.operations.views import QueueStatus
-
-_UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 
 
 @click.group("queues", cls=CommandGroup)
@@ -266,18 +264,6 @@ def _change(
         document({"queue": queue, "policy": policy_view(policy)})
     else:
         echo(f"{queue}: {limits_text(policy)}")
-
-
-def rate_of(option: str, text: str) -> Rate:
-    """Parse a rate such as ``10/m``, ``5/s`` or ``100/15m``."""
-    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*(\S{1,20})\s*", text)
-    if found is None:
-        raise InvalidInput(option, f"{text[:40]!r} is not a rate such as 10/m, 5/s or 100/15m")
-    count, unit = int(found[1]), found[2]
-    seconds = _UNITS.get(unit) or seconds_of(option, unit)
-    if not count or not seconds:
-        raise InvalidInput(option, f"{text[:40]!r} allows nothing: pause the queue instead")
-    return Rate(count, seconds)
 
 
 def _whole(option: str, text: str) -> int:

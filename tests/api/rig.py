@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
@@ -11,6 +12,7 @@ from holdfast.api.application import ApiApplication
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.failure import Failure
+from holdfast.model.fleet import CommandAnswer, ProcessSlots, WorkerProcess
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead
 from holdfast.model.permissions import Role
@@ -56,6 +58,37 @@ class Api:
         if body is None:
             return await self.http.request(method, path, headers=sent)
         return await self.http.request(method, path, headers=sent, json=body)
+
+    @contextlib.asynccontextmanager
+    async def worker(self, name: str) -> AsyncIterator[None]:
+        """Have a live worker that says done to every command."""
+        process = WorkerProcess(
+            id=f"life-of-{name}",
+            name=name,
+            host="host",
+            pid=1,
+            version="1",
+            started_at_us=1,
+            slots={"": 4},
+            processes={name: ProcessSlots(4, 0, draining=False)},
+            task_queues=("mail@smtp",),
+        )
+        await self.engine.announce(process, ttl_seconds=60)
+
+        async def answer() -> None:
+            answers: list[CommandAnswer] = []
+            while True:
+                sent = await self.engine.announce(process, ttl_seconds=60, answers=answers)
+                answers = [CommandAnswer(one.id, process.id) for one in sent]
+                await asyncio.sleep(0.01)
+
+        answering = asyncio.create_task(answer())
+        try:
+            yield
+        finally:
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answering
 
     async def dead_letter(
         self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""

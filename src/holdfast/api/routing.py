@@ -7,13 +7,31 @@ from urllib.parse import unquote
 
 import msgspec
 
-from . import job_actions, jobs, operations, overview
+from . import (
+    failures,
+    job_actions,
+    jobs,
+    operations,
+    overview,
+    queues,
+    schedules,
+    workers,
+)
 from .call import Route
 from .problems import RequestRefused
 
 PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
-    (*jobs.ROUTES, *job_actions.ROUTES, *operations.ROUTES, *overview.ROUTES)
+    (
+        *jobs.ROUTES,
+        *job_actions.ROUTES,
+        *operations.ROUTES,
+        *failures.ROUTES,
+        *queues.ROUTES,
+        *schedules.ROUTES,
+        *workers.ROUTES,
+        *overview.ROUTES,
+    )
 )
 
 

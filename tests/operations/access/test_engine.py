@@ -176,7 +176,11 @@ CALLS: Mapping[str, tuple[Permission, Call]] = {
     "workers": (P.JOB_READ, lambda e: e.workers()),
     "command": (
         P.WORKER_COMMAND,
-        lambda e: e.command(cast(WorkerCommand, None), ["p"], WHO, ttl_seconds=1),
+        lambda e: e.command(WorkerCommand("drain"), ["p"], WHO, ttl_seconds=1),
+    ),
+    "reload": (
+        P.SETTINGS_RELOAD,
+        lambda e: e.command(WorkerCommand("reload"), ["p"], WHO, ttl_seconds=1),
     ),
     "answers": (P.WORKER_COMMAND, lambda e: e.answers("c")),
     "take_sample": (P.JOB_CLAIM, lambda e: e.take_sample()),

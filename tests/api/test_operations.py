@@ -200,6 +200,26 @@ async def test_who_may_start_depends_on_the_verb_and_the_size(more, roles):
             assert got.status_code == (202 if role in roles else 403), (role, got.text)
 
 
+async def test_a_condition_on_payloads_is_shown_to_those_who_may_see_them():
+    async with opened() as api:
+        key = await api.key(Role.RESPONDER)
+        body = {"verb": "replay", "filter": {"q": "payload.card=4111"}}
+        planned = await api.call(key, "POST", "/v2/operations", body={**body, "dry_run": True})
+        body = {**body, **WHY, "plan_id": planned.json()["data"]["plan_id"]}
+        started = await api.call(key, "POST", "/v2/operations", body=body)
+        place = started.headers["location"]
+        for role in Role:
+            key = await api.key(role)
+            for method, path in (
+                ("GET", "/v2/operations"),
+                ("GET", place),
+                ("POST", f"{place}/pause"),
+            ):
+                got = await api.call(key, method, path, body=WHY if method == "POST" else None)
+                seen = role in (Role.RESPONDER, Role.ADMIN)
+                assert ("4111" in got.text) == seen, (role, got.text)
+
+
 @pytest.mark.parametrize(
     ("verb", "more", "state"),
     [

@@ -115,12 +115,13 @@ async def list_operations(call: ApiCall) -> Answer:
     if running not in ("true", "false"):
         raise invalid("running", "it is true or false")
     limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
-    return Answer(data=await call.operations.bulk.listed(running=running == "true", limit=limit))
+    found = await call.operations.bulk.listed(running=running == "true", limit=limit)
+    return Answer(data=[_shown(call, one) for one in found])
 
 
 async def show_operation(call: ApiCall) -> Answer:
     """Return how far an operation is, and what came of it."""
-    view = await call.operations.bulk.report(call.path["operation"])
+    view = _shown(call, await call.operations.bulk.report(call.path["operation"]))
     return shown_unless_known(call, view, view.version)
 
 
@@ -141,7 +142,16 @@ async def _change(call: ApiCall, change: OperationChange, who: Author) -> Answer
         if error.field != "operation":
             raise
         raise RequestRefused("illegal-transition", error.problem) from None
+    view = _shown(call, view)
     return Answer(data=view, headers={"etag": tag_of(view.version, view)})
+
+
+def _shown(call: ApiCall, view: OperationView) -> OperationView:
+    """Return an operation as it may be seen: a condition on payloads tells of them."""
+    if call.principal.may(Permission.PAYLOAD_READ):
+        return view
+    conditions = {name: value for name, value in view.filter.items() if name != "payload"}
+    return replace(view, filter=conditions)
 
 
 def _changing(change: OperationChange) -> Handle:

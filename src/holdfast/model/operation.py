@@ -229,7 +229,7 @@ class OperationChange(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     abort: bool = False
     rate: Rate | None = None
     without_rate: bool = False
-    version: Whole | None = None
+    version: int | None = None
     """The version that is changed; None: whatever it is at."""
 
     def check(self) -> None:

@@ -200,10 +200,11 @@ async def test_who_may_start_depends_on_the_verb_and_the_size(more, roles):
             assert got.status_code == (202 if role in roles else 403), (role, got.text)
 
 
-async def test_a_condition_on_payloads_is_shown_to_those_who_may_see_them():
+@pytest.mark.parametrize("text", ["payload.card=4111", "-payload.card=4111"])
+async def test_a_condition_on_payloads_is_shown_to_those_who_may_see_them(text):
     async with opened() as api:
         key = await api.key(Role.RESPONDER)
-        body = {"verb": "replay", "filter": {"q": "payload.card=4111"}}
+        body = {"verb": "replay", "filter": {"q": text}}
         planned = await api.call(key, "POST", "/v2/operations", body={**body, "dry_run": True})
         body = {**body, **WHY, "plan_id": planned.json()["data"]["plan_id"]}
         started = await api.call(key, "POST", "/v2/operations", body=body)

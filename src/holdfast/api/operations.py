@@ -150,8 +150,10 @@ def _shown(call: ApiCall, view: OperationView) -> OperationView:
     """Return an operation as it may be seen: a condition on payloads tells of them."""
     if call.principal.may(Permission.PAYLOAD_READ):
         return view
-    conditions = {name: value for name, value in view.filter.items() if name != "payload"}
-    return replace(view, filter=conditions)
+    hidden = ("payload", "without")
+    return replace(
+        view, filter={name: view.filter[name] for name in view.filter if name not in hidden}
+    )
 
 
 def _changing(change: OperationChange) -> Handle:

@@ -636,7 +636,7 @@ class AuthorizedEngine:
 
     async def _require_for(self, wanted: Filter) -> None:
         """Raise ``Forbidden`` if a filter asks about payloads that may not be seen."""
-        if wanted.payload:
+        if wanted.about_payloads:
             await self._require(Permission.PAYLOAD_READ)
 
     def _reach(self, caller: Caller) -> Caller:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 
@@ -12,6 +13,7 @@ from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.event import NewEvent
 from holdfast.model.failure import Failure
+from holdfast.model.fleet import CommandAnswer, ProcessSlots, WorkerProcess
 from holdfast.model.job import NewJob
 from holdfast.model.outcome import dead
 from holdfast.model.permissions import Role
@@ -92,6 +94,37 @@ class Api:
             started = await projections.start(name, RebuildMode.GENERATION, WHO)
             assert (await projections.drive(name, started.id)).phase == "done"
             self.rebuild_id = started.id
+
+    @contextlib.asynccontextmanager
+    async def worker(self, name: str) -> AsyncIterator[None]:
+        """Have a live worker that says done to every command."""
+        process = WorkerProcess(
+            id=f"life-of-{name}",
+            name=name,
+            host="host",
+            pid=1,
+            version="1",
+            started_at_us=1,
+            slots={"": 4},
+            processes={name: ProcessSlots(4, 0, draining=False)},
+            task_queues=("mail@smtp",),
+        )
+        await self.engine.announce(process, ttl_seconds=60)
+
+        async def answer() -> None:
+            answers: list[CommandAnswer] = []
+            while True:
+                sent = await self.engine.announce(process, ttl_seconds=60, answers=answers)
+                answers = [CommandAnswer(one.id, process.id) for one in sent]
+                await asyncio.sleep(0.01)
+
+        answering = asyncio.create_task(answer())
+        try:
+            yield
+        finally:
+            answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await answering
 
     async def dead_letter(
         self, job_id: str, tenant: str = "acme", scope: str = "", text: str = ""

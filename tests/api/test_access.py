@@ -7,10 +7,18 @@ from msgspec.structs import replace
 
 from holdfast.api.call import Route
 from holdfast.api.routing import ROUTES
-from holdfast.model.audit import AuditEntry
+from holdfast.model.access import Caller
+from holdfast.model.actions import ReplayJobs
+from holdfast.model.audit import Attribution, AuditEntry
+from holdfast.model.effects import ScheduleState
+from holdfast.model.fingerprint import fingerprint
+from holdfast.model.group_life import GroupKey, group_id
 from holdfast.model.job import NewJob
+from holdfast.model.operation import NewOperation
 from holdfast.model.permissions import Permission, Role, granted
+from holdfast.model.search import Filter
 from holdfast.operations.access.engine import AuthorizedEngine
+from holdfast.operations.bulk import BulkOperations
 
 from .rig import Api, opened
 
@@ -29,12 +37,34 @@ BODIES: dict[str, object] = {
     "appendEvents": {"events": []},
     "createKey": {"name": "new", "roles": ["viewer"], "why": "a test"},
     "correctEvent": {"why": "a test", "set": {"payload.title": "Dune"}},
+    "createOperation": {"verb": "replay", "ids": ["own1"], "why": "a test"},
+    "setOperationRate": {"rate": "5/m", "version": 1, "why": "a test"},
+    "editFailure": {"state": "acknowledged", "why": "a test"},
+    "setQueuePolicy": {"policy": {"max_in_flight": 5}, "why": "a test"},
+    "startOutage": {"new": True, "why": "a test"},
+    "setFlag": {"on": True, "why": "a test"},
+    "resizeWorker": {"slots": 2, "why": "a test"},
+    "resizeWorkers": {"slots": 2, "why": "a test"},
+    "setLogLevelWorker": {"level": "debug", "why": "a test"},
+    "setLogLevelWorkers": {"level": "debug", "why": "a test"},
 }
+HEADERS = {"setQueuePolicy": {"if-none-match": "*"}}
+NEEDED_TOO = {
+    "getJob": Permission.PAYLOAD_READ,
+    "createOperation": Permission.JOB_REPLAY,
+    "setOperationRate": Permission.JOB_REPLAY,
+    "pauseOperation": Permission.JOB_REPLAY,
+    "resumeOperation": Permission.JOB_REPLAY,
+    "abortOperation": Permission.JOB_REPLAY,
+    "listOutages": Permission.COUNTS_READ,
+}
+"""What a call needs beside the permission of its route."""
 QUERIES = {
     "lookUpJob": "?id={id}",
     "cancelJob": "?why=a+test",
     "revokeKey": "?why=a+test",
     "getJob": "?include=payload",
+    "forgetFailure": "?why=a+test",
 }
 IDS = [route.operation_id for route in ROUTES]
 
@@ -62,43 +92,71 @@ HIDDEN_IDS = {
 """What another tenant, and another scope of the same tenant, has there."""
 
 
-OF_ALL_TENANTS = {
-    "pauseProjection",
-    "resumeProjection",
-    "rebuildProjection",
-    "abortRebuild",
-    "resumeRebuild",
-    "rollBackRebuild",
-    "listSeries",
-    "verifyAudit",
-}
-"""What concerns every tenant is there only for a key that reaches all of them."""
-
-
 def resource(route: Route) -> str:
     return "/" + route.path.split("/")[1].partition(":")[0]
 
 
-def own_id(api: Api, route: Route) -> str:
+def group_of(job_id: str) -> str:
+    """Return the id of the group of a dead letter of the rig."""
+    shape = fingerprint(f"took long {job_id}")
+    return group_id(GroupKey("dead", "t", "timeout", 0, shape))
+
+
+OWN_NAMES = {
+    "id": OWN,
+    "operation": "op-own",
+    "group": group_of(OWN),
+    "queue": "dead",
+    "dependency": "smtp",
+    "schedule": "nightly",
+    "flag": "auto_replay/mail",
+    "worker": "w1",
+}
+HIDDEN_NAMES = {
+    "id": [FOREIGN, f"{FOREIGN}-waiting", "nothing"],
+    "operation": [f"op-{CANARY}", "op-everything", "nothing"],
+    "group": [group_of(FOREIGN), "nothing"],
+    "queue": [f"q{CANARY}", "nothing"],
+}
+BESIDE_NAMES = {
+    "id": [BESIDE, f"{BESIDE}-waiting"],
+    "operation": [f"op-{SCOPE_CANARY}"],
+    "group": [group_of(BESIDE)],
+    "queue": [f"q{SCOPE_CANARY}"],
+}
+"""Of another scope."""
+
+
+def variable_of(route: Route) -> str:
+    return next((one for one in OWN_NAMES if f"{{{one}}}" in template(route)), "")
+
+
+def own_name(api: Api, route: Route) -> str:
+    """Return what the caller has there."""
     if resource(route) == "/rebuilds":
         return api.rebuild_id
     if resource(route) == "/audit":
         return "1"
-    return OWN_IDS.get(resource(route), OWN)
+    return OWN_IDS.get(resource(route), OWN_NAMES.get(variable_of(route), ""))
 
 
-def hidden_ids(route: Route, *, scoped: bool) -> list[str]:
-    if "{id}" not in template(route):
+def hidden_names(route: Route, *, scoped: bool) -> list[str]:
+    """Return what others have there, and what is not there."""
+    variable = variable_of(route)
+    if not variable:
         return []
     if resource(route) in HIDDEN_IDS:
         foreign, beside = HIDDEN_IDS[resource(route)]
         return [foreign, "nothing", *([beside] if scoped else [])]
-    found = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
-    return [*found, BESIDE, f"{BESIDE}-waiting"] if scoped else found
+    return HIDDEN_NAMES.get(variable, []) + (BESIDE_NAMES.get(variable, []) if scoped else [])
 
 
-def path_of(route: Route, job_id: str, prefix: str = "/v2") -> str:
-    return template(route, prefix).replace("{id}", quote(job_id, safe=""))
+def path_of(route: Route, name: str, prefix: str = "/v2") -> str:
+    """Return the path with this name in it."""
+    path = template(route, prefix)
+    for variable in OWN_NAMES:
+        path = path.replace(f"{{{variable}}}", quote(name, safe=""))
+    return path
 
 
 def template(route: Route, prefix: str = "/v2") -> str:
@@ -138,16 +196,31 @@ async def planted(api: Api, *, projected: bool = True) -> None:
         await api.engine.enqueue([waiting])
     if projected:
         await api.project()
+    for name, why, caller in (
+        ("own", "a test", Caller("acme", ("library:42",))),
+        (CANARY, CANARY, Caller("other")),
+        (SCOPE_CANARY, SCOPE_CANARY, Caller("acme", ("library:43",))),
+        ("everything", CANARY, Caller()),
+    ):
+        new = NewOperation(id=f"op-{name}", action=ReplayJobs(), wanted=Filter(queues=("none",)))
+        await api.engine.start_operation(new, Attribution("ann", why, ()), caller=caller)
+    nightly = ScheduleState("0 3 * * *", "UTC", "t", "default")
+    await api.engine.set_schedule("nightly", nightly, Attribution("ann", CANARY, ()))
+    await api.engine.set_outage("smtp", Attribution("ann", CANARY, ()), on=True)
 
 
 async def others(api: Api) -> list[object]:
-    """Return everything that is not the caller's."""
+    """Return everything that is not the caller's, after what was started is carried out."""
+    for operation in await api.engine.operations(running=True):
+        if "canary" not in operation.id:
+            await BulkOperations(api.engine).drive(operation.id)
     page = await api.engine.find(limit=100)
     events = await api.engine.find_events(limit=100)
     return [
         *(job for job in page.jobs if "canary" in job.id),
         *(event for event in events.events if b"canary" in event.payload),
         *(one for one in await api.engine.records("key") if "canary" in one.value),
+        *(one for one in await api.engine.operations() if "canary" in one.id),
     ]
 
 
@@ -161,27 +234,30 @@ async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
         secret = [CANARY, SCOPE_CANARY] if scopes else [CANARY]
         for route in ROUTES:
             body, answers = body_of(route), []
-            for hidden in hidden_ids(route, scoped=bool(scopes)):
+            for hidden in hidden_names(route, scoped=bool(scopes)):
                 got = await api.call(key, route.method, path_of(route, hidden), body=body)
                 # Who may not do it at all does not learn whether it is there.
                 wanted = 404 if may(role, route) else 403
-                assert got.status_code == wanted, (route.operation_id, hidden, got.text)
+                allowed = {wanted, 404} if variable_of(route) == "operation" else {wanted}
+                assert got.status_code in allowed, (route.operation_id, hidden, got.text)
                 answers.append(got)
-            there = path_of(route, own_id(api, route), "/v2/tenants/other")
+            there = path_of(route, own_name(api, route), "/v2/tenants/other")
             got = await api.call(key, route.method, there, body=body)
             assert got.status_code == 404, (route.operation_id, got.text)
-            own = await api.call(key, route.method, path_of(route, own_id(api, route)), body=body)
+            own = await api.call(key, route.method, path_of(route, own_name(api, route)), body=body)
+            if route.everything:
+                held = route.permission in granted([role])
+                assert own.status_code == (404 if held else 403), (route.operation_id, own.text)
             for one in (*answers, got, own):
                 assert not any(text in one.text for text in secret), (route.operation_id, one.text)
         assert await others(api) == before
 
 
 def may(role: Role, route: Route) -> bool:
-    """Whether the table allows a call: that of one job asks for its payload, too."""
+    """Whether the table allows a call."""
     held = granted([role])
-    if route.operation_id == "getJob" and Permission.PAYLOAD_READ not in held:
-        return False
-    return route.permission is None or route.permission in held
+    needed = {route.permission, NEEDED_TOO.get(route.operation_id)} - {None}
+    return needed <= held
 
 
 @pytest.mark.parametrize("role", Role)
@@ -191,15 +267,15 @@ async def test_inside_the_reach_exactly_the_table_decides(name, role):
     async with opened() as api:
         tables = ("/projections", "/rebuilds", "/chronicle")
         await planted(api, projected=resource(route) in tables)
-        key = await api.key(role)
-        got = await api.call(
-            key, route.method, path_of(route, own_id(api, route)), body=body_of(route)
-        )
-        if may(role, route) and name in OF_ALL_TENANTS:
-            assert got.status_code == 404, got.text
-            wide = await api.key(role, tenants=())
-            path = path_of(route, own_id(api, route))
-            got = await api.call(wide, route.method, path, body=body_of(route))
+        key = await api.key(role, tenants=() if route.everything else ("acme",))
+        async with api.worker("w1"):
+            got = await api.call(
+                key,
+                route.method,
+                path_of(route, own_name(api, route)),
+                body=body_of(route),
+                headers=HEADERS.get(route.operation_id),
+            )
         if may(role, route):
             assert got.status_code < 300 or got.status_code == 409, got.text
         else:
@@ -257,7 +333,7 @@ async def test_without_a_valid_key_nothing_is_answered(header):
         wrong = key[:-10] + ("0" if key[-10] != "0" else "1") + key[-9:]
         headers = {} if header is None else {"authorization": header.format(wrong=wrong)}
         for route in ROUTES:
-            path = path_of(route, OWN)
+            path = path_of(route, "any")
             got = await api.http.request(route.method, path, headers=headers)
             assert (got.status_code, got.json()["type"]) == (401, "/problems/unauthenticated")
             assert got.headers["www-authenticate"].startswith("Bearer")

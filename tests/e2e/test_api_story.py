@@ -1,4 +1,4 @@
-"""What a user of the API types, on PostgreSQL: both versions, edits, a confirmation, a lost server."""
+"""What a user of the API types, on PostgreSQL: versions, edits, a confirmation, a lost server."""
 
 import email.utils
 import json
@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.api.test_server import served
-from tests.engines.postgres.servers import Databases, Server
+from tests.engines.postgres.servers import Server
 
 from .rig import Rig, until
 

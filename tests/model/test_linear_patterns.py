@@ -48,7 +48,7 @@ FUNCTIONS = (
     "settings.parsers.PARSERS|flags",
     "cli.options.moment_us|field",
     "operations.named_filter._attempts",
-    "cli.commands.queues.rate_of|field",
+    "model.policy.rate_of|field",
     "cli.commands.queues._whole|field",
     "cli.commands.audit._head_of",
     "engines.postgres.errors._unreachable|error",

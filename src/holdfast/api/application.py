@@ -148,7 +148,7 @@ class ApiApplication:
             declared=self._declared,
         )
         if match.route.permission is not None:
-            await call.require(match.route.permission)
+            await call.require(match.route.permission, everything=match.route.everything)
         call.check_parameters(match.route.parameters)
         return _success(await match.route.handle(call), request_id)
 

@@ -62,7 +62,6 @@ async def show_audit(call: ApiCall) -> Answer:
 
 async def verify_audit(call: ApiCall) -> Answer:
     """Verify the chain of hashes; ``head`` is an earlier one that must be part of it."""
-    await call.require_everything(Permission.AUDIT_READ)
     text = call.value("head")
     try:
         expected = audit_head_of(text) if text else None
@@ -94,6 +93,7 @@ ROUTES = (
         path="/audit:verify",
         handle=verify_audit,
         permission=Permission.AUDIT_READ,
+        everything=True,
         summary="Verify that the audit was not altered",
         parameters=("head",),
         answers=AuditCheck,

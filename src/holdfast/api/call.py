@@ -68,23 +68,22 @@ class ApiCall:
         self.query = query
         self._body = body
 
-    async def require(self, permission: Permission) -> None:
-        """Raise ``Forbidden`` unless a role of the key grants this; denials are audited."""
+    async def require(self, permission: Permission, *, everything: bool = False) -> None:
+        """Raise ``Forbidden`` unless a role of the key grants this; denials are audited.
+
+        With ``everything`` raise ``AccessDenied`` if the reach of the call is limited.
+        """
         try:
             self.principal.require(permission)
-        except Forbidden:
+            if everything:
+                self.principal.require_everything(permission)
+        except (Forbidden, AccessDenied):
             await self.denied(permission)
             raise
 
     async def denied(self, permission: Permission) -> None:
         """Have it audited that this was refused."""
         await self._denials.denied(self.principal, permission)
-
-    async def require_everything(self, permission: Permission) -> None:
-        """Raise ``AccessDenied`` unless the key reaches every tenant; denials are audited."""
-        if not self.principal.caller.unlimited:
-            await self.denied(permission)
-            raise AccessDenied("everything", permission.value)
 
     async def job(self) -> Job:
         """Return the job that the path or the parameter ``id`` names, or raise ``JobNotFound``."""
@@ -98,7 +97,9 @@ class ApiCall:
     def author(self, why: str) -> Author:
         """Return who does it, and why; raise ``RequestRefused`` without a reason."""
         if not why.strip():
-            raise invalid("why", "say why: it is recorded with the change")
+            text = "say why: it is recorded with the change"
+            fields = [FieldError("/why", "why_required", text)]
+            raise RequestRefused("why-required", f"why: {text}", fields=fields)
         return Author(self.principal.name, why)
 
     def values(self, name: str) -> tuple[str, ...]:
@@ -164,6 +165,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: object = object
     """The type of ``data``."""
     statuses: Sequence[int] = (200,)
+    other_answers: Mapping[int, object] = {}
+    """The type of ``data`` where a status has another one."""
+    everything: bool = False
+    """Whether it concerns all tenants: for a call of limited reach it does not exist."""
 
 
 def invalid(name: str, problem: str) -> RequestRefused:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from datetime import datetime
 
 import msgspec
@@ -113,18 +112,3 @@ def shown(view: JobView, *, payload: bool) -> Shown:
         fields.pop("result", None)
     fields.setdefault("tenant", msgspec.Raw(msgspec.json.encode(view.tenant)))
     return fields
-
-
-def tag_of(view: JobView, fields: Shown) -> str:
-    """Return the ETag: the version, which If-Match is about, and a checksum of what is shown.
-
-    A version changes only when a job is edited; without the checksum a running job would look
-    unchanged.
-    """
-    return f'"{view.version}-{zlib.crc32(msgspec.json.encode(fields)):08x}"'
-
-
-def version_of_tag(tag: str) -> int | None:
-    """Return the version that an ETag names, or None if it is none of ours."""
-    number = tag.strip().strip('"').partition("-")[0]
-    return int(number) if number.isascii() and number.isdigit() and len(number) <= 18 else None

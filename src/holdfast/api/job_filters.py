@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from holdfast.model.errors import InvalidInput
 from holdfast.model.filter_grammar import compile_filter
 from holdfast.model.filter_intersection import intersection
@@ -16,18 +18,30 @@ FILTER_PARAMETERS = (*NAMES, "group", "q")
 
 async def filter_of_call(call: ApiCall) -> Filter:
     """Return the filter that the query asks for."""
-    now_us = await call.operations.engine.now_us()
+    named = {name: call.values(name) for name in FILTER_PARAMETERS}
+    return await filter_of_names(call, named, await call.operations.engine.now_us())
+
+
+async def filter_of_names(call: ApiCall, named: Mapping[str, Sequence[str]], now_us: int) -> Filter:
+    """Return the filter of these conditions, by the names of the query; ages count from then."""
+
+    def one_of(name: str) -> str:
+        found = named.get(name, ())
+        if len(found) > 1:
+            raise invalid(name, "give it once")
+        return found[0] if found else ""
+
     given: dict[str, object] = {
-        field: call.values(name) if field in SEVERAL else call.value(name) or None
+        field: tuple(named.get(name, ())) if field in SEVERAL else one_of(name) or None
         for name, field in NAMES.items()
     }
     try:
         wanted = filter_of(given, now_us)
-        if text := call.value("q"):
+        if text := one_of("q"):
             wanted = intersection(wanted, compile_filter(text, now_us))
     except InvalidInput as error:
         names = {field: name for name, field in NAMES.items()}
         raise invalid(names.get(error.field, error.field), error.problem) from None
-    if group := call.value("group"):
+    if group := one_of("group"):
         wanted = await call.operations.groups.narrow(wanted, group)
     return wanted

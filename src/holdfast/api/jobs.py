@@ -10,10 +10,11 @@ from holdfast.model.actions import CancelJobs
 from holdfast.model.errors import InvalidInput, StaleVersion
 from holdfast.model.job import MICROSECONDS, Edit, State
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE, Order, check_order
+from holdfast.model.search import MAX_PAGE, Filter, Order, check_order
 from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Route, invalid
+from .conditions import expected_version, shown_unless_known, stale, tag_of
 from .job_bodies import (
     MAX_BATCH,
     JobBatchBody,
@@ -21,14 +22,12 @@ from .job_bodies import (
     JobReceipt,
     NewJobBody,
     shown,
-    tag_of,
-    version_of_tag,
 )
 from .job_filters import FILTER_PARAMETERS, filter_of_call
 from .problems import FieldError, RequestRefused
 
 DEFAULT_LIMIT = 50
-_LIST = (*FILTER_PARAMETERS, "cursor", "limit", "order", "include")
+PAGE_PARAMETERS = ("cursor", "limit", "order", "include")
 _ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
 
 
@@ -84,8 +83,12 @@ async def create_jobs(call: ApiCall) -> Answer:
 
 async def list_jobs(call: ApiCall) -> Answer:
     """List the jobs that a filter finds, a page at a time."""
+    return await page_of(call, await filter_of_call(call))
+
+
+async def page_of(call: ApiCall, wanted: Filter) -> Answer:
+    """Return the page of these jobs that the query asks for."""
     payload = await with_payload(call)
-    wanted = await filter_of_call(call)
     order = check_order(call.value("order", Order.NEWEST.value))
     limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
     page = await call.operations.page(wanted, cursor=call.value("cursor"), limit=limit, order=order)
@@ -105,24 +108,14 @@ async def show_job(call: ApiCall) -> Answer:
     """Return one job, or 304 if it is as the caller has it."""
     payload = await with_payload(call)
     view = JobView.of(await call.job())
-    fields = shown(view, payload=payload)
-    tag = tag_of(view, fields)
-    given = call.headers.get("if-none-match", "").split(",")
-    known = [one.strip().removeprefix("W/") for one in given]
-    if tag in known or "*" in known:
-        return Answer(data=None, status=304, headers={"etag": tag})
-    return Answer(data=fields, headers={"etag": tag})
+    return shown_unless_known(call, shown(view, payload=payload), view.version)
 
 
 async def edit_job(call: ApiCall) -> Answer:
     """Change a job that is not running, if it is at the version that the caller has seen."""
     changes = call.body(JobEditBody)
     who = call.author(changes.why)
-    tag = call.headers.get("if-match")
-    version = changes.version if tag is None else version_of_tag(tag)
-    if version is None and tag is None:
-        text = "give If-Match with the ETag of the job, or its version in the body"
-        raise RequestRefused("precondition-required", text)
+    version = expected_version(call, changes.version)
     await call.job()
     edit = Edit(
         payload=changes.payload,
@@ -131,15 +124,11 @@ async def edit_job(call: ApiCall) -> Answer:
         run_at_us=None if changes.run_at is None else _microseconds(changes.run_at),
     )
     try:
-        view = await call.operations.edit(
-            call.path["id"], call.tenant, edit, who, -1 if version is None else version
-        )
+        view = await call.operations.edit(call.path["id"], call.tenant, edit, who, version)
     except StaleVersion as error:
-        if tag is None:
-            raise
-        raise RequestRefused("precondition-failed", str(error)) from None
+        raise stale(call, error) from None
     fields = shown(view, payload=False)
-    return Answer(data=fields, headers={"etag": tag_of(view, fields)})
+    return Answer(data=fields, headers={"etag": tag_of(view.version, fields)})
 
 
 async def cancel_job(call: ApiCall) -> Answer:
@@ -193,7 +182,7 @@ ROUTES = (
         handle=list_jobs,
         permission=Permission.JOB_READ,
         summary="List jobs by any filter",
-        parameters=_LIST,
+        parameters=(*FILTER_PARAMETERS, *PAGE_PARAMETERS),
         answers=list[JobView],
     ),
     Route(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import cast
 
@@ -53,7 +54,7 @@ def openapi_document() -> Schema:
     from .routing import PREFIX, ROUTES  # noqa: PLC0415 - the routes import what handles them
 
     bodies = [route.body for route in ROUTES if route.body is not None]
-    kinds = [route.answers for route in ROUTES]
+    kinds = [one for route in ROUTES for one in (route.answers, *route.other_answers.values())]
     _schemas, components = msgspec.json.schema_components(
         [*bodies, *kinds], ref_template=_REFERENCE, schema_hook=_any
     )
@@ -81,11 +82,12 @@ def openapi_document() -> Schema:
 
 
 def _operation(route: Route) -> Schema:
-    parameters: list[Schema] = []
-    if "{id}" in route.path:
-        parameters.append({"name": "id", "in": "path", "required": True, "schema": _TEXT})
+    parameters: list[Schema] = [
+        {"name": name, "in": "path", "required": True, "schema": _TEXT}
+        for name in re.findall(r"{(\w+)}", route.path)
+    ]
     parameters += [{"name": name, "in": "query", "schema": _TEXT} for name in route.parameters]
-    if route.method == "PATCH":
+    if route.method in ("PATCH", "PUT"):
         parameters.append({"name": "If-Match", "in": "header", "schema": _TEXT})
     found: Schema = {
         "operationId": route.operation_id,
@@ -95,6 +97,8 @@ def _operation(route: Route) -> Schema:
     }
     if route.permission is not None:
         found["x-permission"] = route.permission.value
+    if route.everything:
+        found["x-every-tenant"] = True
     if route.body is not None:
         content = {"application/json": {"schema": _schema_of(route.body)}}
         found["requestBody"] = {"required": True, "content": content}
@@ -102,24 +106,28 @@ def _operation(route: Route) -> Schema:
 
 
 def _responses(route: Route) -> Schema:
-    envelope: Schema = {
-        "type": "object",
-        "properties": {
-            "data": _schema_of(route.answers),
-            "meta": {"$ref": _REFERENCE.format(name="Meta")},
-            "errors": {"type": "array", "maxItems": 0},
-        },
-        "required": ["data", "meta", "errors"],
-    }
     found: Schema = {}
     for status in route.statuses:
         found[str(status)] = {"description": route.summary}
         if status != 304:
+            envelope = _envelope(route.other_answers.get(status, route.answers))
             content = {"application/json": {"schema": envelope}}
             found[str(status)] = {"description": route.summary, "content": content}
     for statuses in ("4XX", "503", "507"):
         found[statuses] = {"$ref": "#/components/responses/Problem"}
     return found
+
+
+def _envelope(data: object) -> Schema:
+    return {
+        "type": "object",
+        "properties": {
+            "data": _schema_of(data),
+            "meta": {"$ref": _REFERENCE.format(name="Meta")},
+            "errors": {"type": "array", "maxItems": 0},
+        },
+        "required": ["data", "meta", "errors"],
+    }
 
 
 def _any(_kind: object) -> Schema:

@@ -63,13 +63,17 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("not-found", 404, "There is no such thing within reach"),
         ProblemType("method-not-allowed", 405, "The resource has no such method"),
         ProblemType("duplicate-id", 409, "The id is taken"),
-        ProblemType("illegal-transition", 409, "The job is in the wrong state"),
+        ProblemType("illegal-transition", 409, "It is in the wrong state"),
         ProblemType("stale-version", 409, "The version in the body is not the current one"),
+        ProblemType("selection-changed", 409, "The plan does not hold any more"),
         ProblemType("conflict", 409, "It conflicts with what is stored"),
         ProblemType("precondition-failed", 412, "If-Match is not the current version"),
         ProblemType("too-large", 413, "It is over a limit"),
         ProblemType("unsupported-media-type", 415, "The body is not application/json"),
         ProblemType("invalid-input", 422, "A field is invalid"),
+        ProblemType("why-required", 422, "Say why it is done"),
+        ProblemType("fix-required", 422, "Say what was fixed"),
+        ProblemType("plan-required", 428, "Plan it first"),
         ProblemType("precondition-required", 428, "Give If-Match, or a version in the body"),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),
@@ -88,7 +92,9 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.UnknownGroup: "not-found",
     errors.UnknownProjection: "not-found",
     errors.UnknownKey: "not-found",
+    errors.UnknownOperation: "not-found",
     errors.UnknownQueue: "not-found",
+    errors.UnknownSchedule: "not-found",
     errors.DuplicateId: "duplicate-id",
     errors.IllegalTransition: "illegal-transition",
     errors.StaleVersion: "stale-version",
@@ -96,15 +102,13 @@ _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.EventConflict: "conflict",
     errors.LeaseLost: "conflict",
     errors.RebuildRunning: "conflict",
-    errors.PlanOutdated: "conflict",
+    errors.PlanOutdated: "selection-changed",
     errors.UnknownTask: "invalid-input",
     errors.StorageError: "unavailable",
     errors.StorageFull: "storage-full",
     errors.Unavailable: "unavailable",
     errors.EngineClosed: "unavailable",
 }
-_UNTOLD = (errors.AccessDenied, errors.JobNotFound, errors.EventNotFound, errors.UnknownKey)
-"""Of these the answer is the same, whether it is not there or out of reach."""
 _RETRY_SECONDS = "1"
 
 
@@ -123,7 +127,7 @@ def refusal_of(error: errors.HoldfastError) -> RequestRefused:
         fields = [FieldError(_pointer(error.field), error.code, error.problem)]
     if isinstance(error, errors.Forbidden):
         extra = {"required_permission": error.permission}
-    if isinstance(error, _UNTOLD):
+    if name == "not-found":
         detail = "there is no such thing within the reach of this key"
     if TYPES[name].retryable:
         headers = {"retry-after": _RETRY_SECONDS}

@@ -87,6 +87,7 @@ def _action(name: str, handle: Handle, permission: Permission, summary: str) -> 
         path=f"/projections/{{id}}/{name}",
         handle=handle,
         permission=permission,
+        everything=True,
         summary=summary,
         body=RebuildBody if name == "rebuild" else JobActionBody,
         answers=ShownRebuild if name == "rebuild" else ProjectionView,

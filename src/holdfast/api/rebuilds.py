@@ -55,12 +55,8 @@ def _shown(projection: str, rebuild: Rebuild, now_us: int) -> ShownRebuild:
     return ShownRebuild(projection=projection, **msgspec.structs.asdict(view))
 
 
-async def _named(
-    call: ApiCall, needed: Permission | None = None
-) -> tuple[ProjectionState, Rebuild]:
-    """Return the rebuild that the path names; to act on it every tenant must be in reach."""
-    if needed is not None:
-        await call.require_everything(needed)
+async def _named(call: ApiCall) -> tuple[ProjectionState, Rebuild]:
+    """Return the rebuild that the path names."""
     for state, rebuild in await operations_of(call).rebuilds():
         if rebuild.id == call.path["id"]:
             return state, rebuild
@@ -97,7 +93,7 @@ async def resume_rebuild(call: ApiCall) -> Answer:
 async def roll_back(call: ApiCall) -> Answer:
     """Let readers see the generation before the one that this rebuild made."""
     who = call.author(call.body(JobActionBody).why)
-    state, rebuild = await _named(call, Permission.PROJECTION_REBUILD)
+    state, rebuild = await _named(call)
     if rebuild.mode is not RebuildMode.GENERATION or state.live != rebuild.generation:
         text = f"readers of {state.name} see generation {state.live}: this rebuild did not make it"
         raise RequestRefused("conflict", text)
@@ -105,7 +101,7 @@ async def roll_back(call: ApiCall) -> Answer:
 
 
 async def _unfinished(call: ApiCall) -> ProjectionState:
-    state, rebuild = await _named(call, Permission.PROJECTION_REBUILD)
+    state, rebuild = await _named(call)
     if state.rebuild != rebuild:
         raise RequestRefused("conflict", f"it has ended: it is {rebuild.phase.value}")
     return state
@@ -119,6 +115,7 @@ def _action(name: str, handle: Handle, summary: str) -> Route:
         path=f"/rebuilds/{{id}}/{name}",
         handle=handle,
         permission=Permission.PROJECTION_REBUILD,
+        everything=True,
         summary=summary,
         body=JobActionBody,
         answers=ProjectionView if back else ShownRebuild,

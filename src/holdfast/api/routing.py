@@ -15,14 +15,19 @@ from . import (
     audit,
     chronicle,
     events,
+    failures,
     job_actions,
     jobs,
     keys,
+    operations,
     overview,
     projections,
+    queues,
     rebuilds,
+    schedules,
     series,
     tenants,
+    workers,
 )
 from .call import Route
 from .problems import RequestRefused
@@ -32,7 +37,11 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
     (
         *jobs.ROUTES,
         *job_actions.ROUTES,
-        *overview.ROUTES,
+        *operations.ROUTES,
+        *failures.ROUTES,
+        *queues.ROUTES,
+        *schedules.ROUTES,
+        *workers.ROUTES,
         *events.ROUTES,
         *projections.ROUTES,
         *rebuilds.ROUTES,
@@ -41,6 +50,7 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
         *audit.ROUTES,
         *keys.ROUTES,
         *tenants.ROUTES,
+        *overview.ROUTES,
     )
 )
 

@@ -39,6 +39,7 @@ ROUTES = (
         path="/series",
         handle=list_series,
         permission=Permission.COUNTS_READ,
+        everything=True,
         summary="Return depths, ages and rates of queues over time",
         parameters=("queue", "from", "to", "step"),
         answers=list[SeriesView],

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.model.errors import InvalidInput
 from holdfast.model.operation import DEFAULT_ABORT_RATIO, MAX_CANARY
-from holdfast.model.policy import Rate
+from holdfast.model.policy import Rate, rate_of
 
 from .options import NO_LIMIT, moment_us
 
@@ -90,7 +90,7 @@ def pace_options(*, outcomes: bool = False) -> Callable[[F], F]:
             **others: object,
         ) -> object:
             pace = Pace(
-                rate=None if rate is None else _rate(rate),
+                rate=None if rate is None else rate_of("--rate", rate),
                 canary=canary or 0,
                 abort_ratio=None if abort_above is None else _ratio(abort_above),
                 as_of_us=None if as_of is None else moment_us("--as-of", as_of),
@@ -105,12 +105,6 @@ def pace_options(*, outcomes: bool = False) -> Callable[[F], F]:
         return decorated  # type: ignore[return-value]
 
     return add
-
-
-def _rate(text: str) -> Rate:
-    from .commands.queues import rate_of  # noqa: PLC0415 - only with a rate
-
-    return rate_of("--rate", text)
 
 
 def _ratio(text: str) -> float:

@@ -496,7 +496,7 @@ class Engine(EventEngine, ProjectionEngine, RecordEngine, Protocol):
     ) -> Operation:
         """Pause, resume or abort an operation, or change its rate; return it as it is now.
 
-        Raise ``UnknownOperation``, or ``InvalidInput`` if it has ended.
+        Raise ``UnknownOperation``, ``InvalidInput`` if it has ended, or ``ChangedMeanwhile``.
         """
 
     # --- the fleet ---------------------------------------------------------------------------

@@ -224,7 +224,7 @@ class IllegalTransition(HoldfastError):
 
 
 class ChangedMeanwhile(HoldfastError):
-    """The policy or schedule was changed since the caller read it."""
+    """The policy, schedule or operation was changed since the caller read it."""
 
     code = "changed_meanwhile"
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from .access import SYSTEM, Caller
 from .actions import AnyAction, ConfirmJobs, NoteJobs, ReplayJobs
 from .audit import AuditEntry
-from .errors import InvalidInput
+from .errors import ChangedMeanwhile, InvalidInput
 from .job import MICROSECONDS, Job, State, Whole, check_id, check_size
 from .policy import Rate
 from .search import Filter, Place, place_of
@@ -229,6 +229,8 @@ class OperationChange(msgspec.Struct, frozen=True, array_like=True, kw_only=True
     abort: bool = False
     rate: Rate | None = None
     without_rate: bool = False
+    version: int | None = None
+    """The version that is changed; None: whatever it is at."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` unless it is one change."""
@@ -413,10 +415,15 @@ def next_at_us(operation: Operation, now_us: int) -> int | None:
 
 
 def change(operation: Operation, asked: OperationChange, by: str, now_us: int) -> Operation:
-    """Return the operation after a change by a person; raise ``InvalidInput`` if it has ended."""
+    """Return the operation after a change by a person; raise ``InvalidInput`` if it has ended.
+
+    Raise ``ChangedMeanwhile`` if it is at another version than was asked for.
+    """
     if operation.ended:
         problem = f"operation {operation.id} is {operation.phase}: start another one"
         raise InvalidInput("operation", problem)
+    if asked.version is not None and asked.version != operation.version:
+        raise ChangedMeanwhile("operation", operation.id)
     changed = replace(operation, version=operation.version + 1)
     if asked.abort:
         return end(changed, Phase.ABORTED, f"aborted by {by}", now_us)

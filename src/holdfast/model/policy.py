@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
+from .durations import seconds_of
 from .errors import InvalidInput
 from .job import FORGETTABLE, MAX_TIME_US, MICROSECONDS, Job, Whole, check_seconds, check_size
+
+_RATE_UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 
 
 class Rate(msgspec.Struct, frozen=True, array_like=True):
@@ -18,6 +23,18 @@ class Rate(msgspec.Struct, frozen=True, array_like=True):
     def interval_us(self) -> int:
         """The interval between evenly spaced claims."""
         return max(1, int(self.per_seconds * MICROSECONDS / self.count))
+
+
+def rate_of(field: str, text: str) -> Rate:
+    """Parse a rate such as ``10/m``, ``5/s`` or ``100/15m``."""
+    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*(\S{1,20})\s*", text)
+    if found is None:
+        raise InvalidInput(field, f"{text[:40]!r} is not a rate such as 10/m, 5/s or 100/15m")
+    count, unit = int(found[1]), found[2]
+    seconds = _RATE_UNITS.get(unit) or seconds_of(field, unit)
+    if not count or not seconds:
+        raise InvalidInput(field, f"{text[:40]!r} allows nothing: pause it instead")
+    return Rate(count, seconds)
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, array_like=True, kw_only=True):

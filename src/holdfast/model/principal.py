@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .access import SYSTEM, Caller
-from .errors import Forbidden
+from .errors import AccessDenied, Forbidden
 from .permissions import Permission, Role, granted
 
 
@@ -29,6 +29,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """Raise ``Forbidden`` unless one of the roles grants this."""
         if not self.may(permission):
             raise Forbidden(permission.value, [role.value for role in self.roles])
+
+    def require_everything(self, permission: Permission) -> None:
+        """Raise ``AccessDenied`` unless the reach is unlimited."""
+        if not self.caller.unlimited:
+            raise AccessDenied("everything", permission.value)
 
 
 def local_principal(name: str) -> Principal:

@@ -126,6 +126,11 @@ class Filter(
     payload: tuple[PayloadCondition, ...] = ()
     without: tuple[Filter, ...] = ()
 
+    @property
+    def about_payloads(self) -> bool:
+        """Whether what it finds tells something of payloads."""
+        return bool(self.payload) or any(one.about_payloads for one in self.without)
+
     def check(self) -> None:
         """Raise ``InvalidInput`` naming the invalid condition."""
         for field in (*_NAMES, "states", "classes", "statuses"):

@@ -67,6 +67,13 @@ class FleetOperations:
             if not is_gone(entry.process)
         ]
 
+    async def task_queues(self) -> list[str]:
+        """Return the queues of the tasks of live processes.
+
+        Without a registry of tasks only they know the queues of an application.
+        """
+        return [name for entry in await self.live() for name in entry.process.task_queues]
+
     async def workers(self) -> list[WorkerView]:
         """Return every worker that is live or holds leases, those with the most leases first."""
         held = await self._held()

@@ -337,6 +337,16 @@ class Operations:
 
         return await _with_retries(change)
 
+    async def replace_policy(
+        self, queue: str, policy: QueuePolicy | None, who: Author, *, expected: QueuePolicy
+    ) -> None:
+        """Give a queue this policy, None the default one; raise ``ChangedMeanwhile``."""
+        if policy is not None:
+            policy.check()
+        entry = entry_of("queue.policy", "queue", queue, who, {})
+        attribution = Attribution(who.by, who.why, (entry,))
+        await self.engine.set_policy(queue, policy, attribution, expected=expected)
+
     async def set_flag(self, name: str, who: Author, *, on: bool | None) -> None:
         """Set a flag; None removes it."""
         entry = entry_of("flag.set", "flag", name, who, {})
@@ -362,7 +372,9 @@ class Operations:
             known = sorted({dependency_of(queue) for queue in queues})
             if dependency not in known:
                 names = ", ".join(known)
-                problem = f"no queue needs {dependency!r}; there are {names}. --new if it is meant"
+                problem = (
+                    f"no queue needs {dependency!r}; there are {names}. Say new if it is meant"
+                )
                 raise InvalidInput("dependency", problem)
         entry = entry_of(f"outage.{'start' if on else 'end'}", "outage", dependency, who, {})
         attribution = Attribution(who.by, who.why, (entry,))

@@ -6,26 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import stream_options, who_options
 from holdfast.cli.output import document, echo, lines, table
-from holdfast.model.flags import KNOWN_FLAGS
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
 
 _STATES = {"on": True, "true": True, "off": False, "false": False, "unset": None, "none": None}
-
-
-class FlagView(msgspec.Struct, frozen=True):
-    """A flag for people; one that is not set has its default."""
-
-    name: str
-    on: bool
-    is_set: bool
-    what: str
 
 
 @click.group("flags", cls=CommandGroup)
@@ -39,21 +28,12 @@ def flags_group() -> None:
 def list_flags(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List the flags that are set, and those that Holdfast itself follows."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
+    from holdfast.operations.flag_views import flag_views  # noqa: PLC0415
 
     found = store_access.read_store(
         context.settings(), lambda operations: operations.engine.flags()
     )
-    known = {flag.name: flag for flag in KNOWN_FLAGS}
-    flags = [
-        FlagView(
-            name,
-            found.get(name, flag is not None and flag.on),
-            is_set=name in found,
-            what="" if flag is None else flag.what,
-        )
-        for name in sorted({*found, *known})
-        for flag in [known.get(name)]
-    ]
+    flags = flag_views(found)
     if as_json:
         document(flags)
     elif ndjson:

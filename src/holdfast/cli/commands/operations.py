@@ -13,8 +13,7 @@ from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import document, echo, lines, note
 from holdfast.model.job import check_id
 from holdfast.model.operation import OperationChange
-
-from .queues import rate_of
+from holdfast.model.policy import rate_of
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author

@@ -86,9 +86,7 @@ def _set(
     asked = who()
 
     async def change(operations: Operations) -> OutageView:
-        # Without a registry of tasks only live daemons know the queues of an application.
-        live = await operations.fleet.live()
-        known = [name for entry in live for name in entry.process.task_queues]
+        known = await operations.fleet.task_queues()
         return await operations.set_outage(dependency, asked, on=on, new=new, also_known=known)
 
     outage = store_access.write_store(context.settings(), change)

@@ -12,18 +12,16 @@ from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import document, echo, lines, note, table
 from holdfast.cli.sparkline import short_age, short_number
-from holdfast.model.durations import format_seconds, seconds_of
+from holdfast.model.durations import seconds_of
 from holdfast.model.errors import InvalidInput
 from holdfast.model.outage import Outage, dependency_of
-from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, Rate
+from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy, rate_of
 
 if TYPE_CHECKING:
     from holdfast.operations.attribution import Author
     from holdfast.operations.operations import Operations
     from holdfast.operations.samples import PointView
     from holdfast.operations.views import QueueStatus
-
-_UNITS = {"s": 1.0, "second": 1.0, "m": 60.0, "minute": 60.0, "h": 3_600.0, "hour": 3_600.0}
 
 
 @click.group("queues", cls=CommandGroup)
@@ -40,16 +38,17 @@ def list_queues(context: CommandContext, *, as_json: bool, ndjson: bool) -> None
     Age and rates are of the last sample; a daemon takes one every ten seconds.
     """
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
+    from holdfast.operations.policy_views import PolicyView  # noqa: PLC0415
 
     queues, policies, out = store_access.read_store(context.settings(), _queues_and_policies)
     known = {item.queue: item for item in queues}
     counts = {item.queue: item.counts for item in queues}
     names = sorted({*known, *policies})
-    found = [
+    found: list[dict[str, object]] = [
         {
             "queue": name,
             "counts": counts.get(name, {}),
-            "policy": policy_view(policies.get(name, DEFAULT_POLICY)),
+            "policy": PolicyView.of(policies.get(name, DEFAULT_POLICY)),
             "outage": dependency_of(name) in out,
             **{field: getattr(known.get(name), field, None) for field in _SAMPLED},
         }
@@ -252,32 +251,19 @@ def _change(
     as_json: bool,
 ) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.operations.policy_views import PolicyView  # noqa: PLC0415
 
     asked = who()
 
     async def change(operations: Operations) -> QueuePolicy:
-        # Without a registry of tasks only live daemons know the queues of an application.
-        live = await operations.fleet.live()
-        known = [name for entry in live for name in entry.process.task_queues]
+        known = await operations.fleet.task_queues()
         return await operations.change_policy(queue, changes, asked, new=new, also_known=known)
 
     policy = store_access.write_store(context.settings(), change)
     if as_json:
-        document({"queue": queue, "policy": policy_view(policy)})
+        document({"queue": queue, "policy": PolicyView.of(policy)})
     else:
         echo(f"{queue}: {limits_text(policy)}")
-
-
-def rate_of(option: str, text: str) -> Rate:
-    """Parse a rate such as ``10/m``, ``5/s`` or ``100/15m``."""
-    found = re.fullmatch(r"\s*([0-9]{1,9})\s*/\s*(\S{1,20})\s*", text)
-    if found is None:
-        raise InvalidInput(option, f"{text[:40]!r} is not a rate such as 10/m, 5/s or 100/15m")
-    count, unit = int(found[1]), found[2]
-    seconds = _UNITS.get(unit) or seconds_of(option, unit)
-    if not count or not seconds:
-        raise InvalidInput(option, f"{text[:40]!r} allows nothing: pause the queue instead")
-    return Rate(count, seconds)
 
 
 def _whole(option: str, text: str) -> int:
@@ -286,26 +272,16 @@ def _whole(option: str, text: str) -> int:
     return int(text)
 
 
-def policy_view(policy: QueuePolicy) -> dict[str, object]:
-    """Return a policy for output."""
-    view: dict[str, object] = {
-        field: getattr(policy, field)
-        for field in QueuePolicy.__struct_fields__
-        if field != "outage_until_us"
-    }
-    rate = policy.rate
-    view["rate"] = None if rate is None else f"{rate.count}/{format_seconds(rate.per_seconds)}"
-    return view
-
-
 def limits_text(policy: QueuePolicy) -> str:
     """Return the limits of a policy as text."""
-    view = policy_view(policy)
+    from holdfast.operations.policy_views import PolicyView  # noqa: PLC0415 - imports an engine
+
+    view = PolicyView.of(policy)
     parts = ["paused"] if policy.paused else []
     parts += [
-        f"{field.replace('_', ' ')} {view[field]}"
+        f"{field.replace('_', ' ')} {getattr(view, field)}"
         for field in ("max_in_flight", "max_per_key", "max_per_tenant", "rate")
-        if view[field] is not None
+        if getattr(view, field) is not None
     ]
     parts += ["fair"] if policy.fair else []
     parts += [] if policy.ordered else ["keys in any order"]

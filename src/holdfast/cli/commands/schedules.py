@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from msgspec.structs import replace
 
 from holdfast.cli.group import CommandContext, CommandGroup
 from holdfast.cli.options import json_option, stream_options, who_options
 from holdfast.cli.output import document, echo, lines, moment, note, table
-from holdfast.model.errors import InvalidInput, Unavailable
+from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, check_id
 
 if TYPE_CHECKING:
     from holdfast.model.effects import ScheduleState
     from holdfast.operations.attribution import Author
-
-
-class ScheduleView(msgspec.Struct, frozen=True):
-    """A schedule as a person sees it."""
-
-    name: str
-    expression: str
-    time_zone: str
-    task: str
-    queue: str
-    paused: bool
-    skip_until: datetime | None
-    next_at: datetime | None
 
 
 @click.group("schedules", cls=CommandGroup)
@@ -46,11 +31,13 @@ def schedules_group() -> None:
 def list_schedules(context: CommandContext, *, as_json: bool, ndjson: bool) -> None:
     """List the schedules of the application that ran last, and the next tick of each."""
     from holdfast.cli import store_access  # noqa: PLC0415 - imports an engine
+    from holdfast.operations.schedule_views import ScheduleView  # noqa: PLC0415
 
     known = store_access.read_store(
         context.settings(), lambda operations: operations.engine.schedules()
     )
-    found = [_view(name, state) for name, state in sorted(known.items())]
+    now_us = _now_us()
+    found = [ScheduleView.of(name, state, now_us) for name, state in sorted(known.items())]
     if as_json:
         document(found)
     elif ndjson:
@@ -133,13 +120,9 @@ def run_schedule(
 def skip(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Skip the next tick of a schedule; called again, also the one after it."""
 
-    def skip_next(state: ScheduleState) -> ScheduleState:
-        tick_us = _next_us(name, state)
-        if tick_us is None:
-            raise InvalidInput("schedule", f"{name!r} has no more ticks to skip")
-        return replace(state, skip_until_us=tick_us)
+    from holdfast.operations.schedule_views import without_next  # noqa: PLC0415
 
-    _change(context, name, who, skip_next, as_json=as_json)
+    _change(context, name, who, lambda state: without_next(name, state, _now_us()), as_json=as_json)
 
 
 @schedules_group.command("pause")
@@ -149,7 +132,9 @@ def skip(context: CommandContext, name: str, *, who: Callable[[], Author], as_js
 @click.pass_obj
 def pause(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Skip every tick of a schedule until it is resumed."""
-    _change(context, name, who, lambda state: replace(state, paused=True), as_json=as_json)
+    from holdfast.operations import schedule_views  # noqa: PLC0415
+
+    _change(context, name, who, schedule_views.paused, as_json=as_json)
 
 
 @schedules_group.command("resume")
@@ -159,10 +144,9 @@ def pause(context: CommandContext, name: str, *, who: Callable[[], Author], as_j
 @click.pass_obj
 def resume(context: CommandContext, name: str, *, who: Callable[[], Author], as_json: bool) -> None:
     """Resume a schedule: end its pause, and skip no ticks."""
-    again: Callable[[ScheduleState], ScheduleState] = lambda state: replace(
-        state, paused=False, skip_until_us=0
-    )
-    _change(context, name, who, again, as_json=as_json)
+    from holdfast.operations.schedule_views import resumed  # noqa: PLC0415
+
+    _change(context, name, who, resumed, as_json=as_json)
 
 
 def _change(
@@ -174,6 +158,7 @@ def _change(
     as_json: bool,
 ) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
+    from holdfast.operations.schedule_views import ScheduleView  # noqa: PLC0415
 
     check_id(name, "name")
     asked = who()
@@ -181,42 +166,12 @@ def _change(
         context.settings(),
         lambda operations: operations.change_schedule(name, asked, change),
     )
-    view = _view(name, state)
+    view = ScheduleView.of(name, state, _now_us())
     if as_json:
         document(view)
     else:
         next_tick = moment(view.next_at) or "never"
         echo(f"{name} {'is paused' if view.paused else f'next: {next_tick}'}")
-
-
-def _view(name: str, state: ScheduleState) -> ScheduleView:
-    from holdfast.operations.views import date_of  # noqa: PLC0415
-
-    next_us = _next_us(name, state)
-    return ScheduleView(
-        name,
-        state.expression,
-        state.time_zone,
-        state.task,
-        state.queue,
-        state.paused,
-        date_of(state.skip_until_us) if state.skip_until_us > _now_us() else None,
-        None if next_us is None else date_of(next_us),
-    )
-
-
-def _next_us(name: str, state: ScheduleState) -> int | None:
-    """Return the next tick that is not skipped."""
-    from holdfast.worker.schedules import Schedule  # noqa: PLC0415
-
-    schedule = Schedule(
-        name=name,
-        expression=state.expression,
-        task=state.task,
-        time_zone=state.time_zone,
-        queue=state.queue,
-    )
-    return schedule.next_us(max(_now_us(), state.skip_until_us))
 
 
 def _now_us() -> int:

@@ -559,7 +559,8 @@ class AuthorizedEngine:
         caller: Caller = SYSTEM,
     ) -> str:
         """See ``Engine.command``."""
-        await self._require(Permission.WORKER_COMMAND)
+        reload = command.action == "reload"
+        await self._require(Permission.SETTINGS_RELOAD if reload else Permission.WORKER_COMMAND)
         return await self._engine.command(
             command, process_ids, attribution, ttl_seconds=ttl_seconds, caller=self._reach(caller)
         )
@@ -612,7 +613,7 @@ class AuthorizedEngine:
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """See ``Engine.dump``."""
         self.principal.require(Permission.STORE_DUMP)
-        self._require_everything(Permission.STORE_DUMP)
+        self.principal.require_everything(Permission.STORE_DUMP)
         return self._engine.dump()
 
     async def audited(
@@ -650,18 +651,14 @@ class AuthorizedEngine:
         try:
             self.principal.require(permission)
             if everything:
-                self._require_everything(permission)
+                self.principal.require_everything(permission)
         except (Forbidden, AccessDenied):
             await self._denials.denied(self.principal, permission)
             raise
 
-    def _require_everything(self, permission: Permission) -> None:
-        if not self.principal.caller.unlimited:
-            raise AccessDenied("everything", permission.value)
-
     async def _require_for(self, wanted: Filter) -> None:
         """Raise ``Forbidden`` if a filter asks about payloads that may not be seen."""
-        if wanted.payload:
+        if wanted.about_payloads:
             await self._require(Permission.PAYLOAD_READ)
 
     def _reach(self, caller: Caller) -> Caller:

@@ -21,6 +21,7 @@ from holdfast.model.actions import (
 )
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import (
+    ChangedMeanwhile,
     DuplicateId,
     IllegalTransition,
     InvalidInput,
@@ -513,7 +514,11 @@ class OperationPaceRules(Suite):
         assert (await advance(fixture)).acted == 1
         await fixture.engine.change_operation("op", RESUME, OPERATION)
         assert (await advance(fixture)).acted == 2
-        faster = OperationChange(rate=Rate(5, 1.0))
+        for stale in (-1, 2, 4):
+            changed = OperationChange(without_rate=True, version=stale)
+            with pytest.raises(ChangedMeanwhile, match="op"):
+                await fixture.engine.change_operation("op", changed, OPERATION)
+        faster = OperationChange(rate=Rate(5, 1.0), version=3)
         await fixture.engine.change_operation("op", faster, OPERATION)
         assert (await advance(fixture)).acted == 7
         done = await fixture.engine.change_operation("op", ABORT, OPERATION)

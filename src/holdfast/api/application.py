@@ -17,11 +17,13 @@ from holdfast.http.asgi import AsgiMessage, PeerGone, Receive, Send
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MICROSECONDS
 from holdfast.operations.access.denials import DenialLog
+from holdfast.operations.once import OnceEngine
 from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
 from .call import Answer, ApiCall
 from .health import live, ready
+from .idempotency import KeyedCall, idempotency_key
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
 from .routing import find_route
@@ -94,8 +96,10 @@ class ApiApplication:
         principal = await self._authenticator.principal(
             headers.get("authorization"), match.tenant, client[0] if client else "", request_id
         )
+        key = idempotency_key(match.route, headers)
+        once = None if key is None else OnceEngine(self._engine)
         operations = Operations(
-            self._engine,
+            once or self._engine,
             default_max_attempts=self._default_max_attempts,
             principal=principal,
             denials=self._denials,
@@ -113,7 +117,10 @@ class ApiApplication:
         if match.route.permission is not None:
             await call.require(match.route.permission)
         call.check_parameters(match.route.parameters)
-        return _success(await match.route.handle(call), request_id)
+        if once is None or key is None:
+            return _success(await match.route.handle(call), request_id)
+        keyed = KeyedCall(once, call, match.route, key, request_id)
+        return _success(await keyed.answer(), request_id)
 
 
 def _success(answer: Answer, request_id: str) -> Response:

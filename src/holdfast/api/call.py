@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,9 +20,14 @@ from holdfast.operations.operations import Operations
 
 from .problems import FieldError, RequestRefused
 
+if TYPE_CHECKING:
+    from .idempotency import KeyedCall
+
 T = TypeVar("T")
 
 MAX_DEPTH = 64
+MAX_KEY_LENGTH = 255
+"""Of an Idempotency-Key."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 """One that does not end goes to the end of the text: so nothing is looked at twice."""
 _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -60,6 +65,8 @@ class ApiCall:
         """Whether the server is about to end: what waits is to end too."""
         self.tenant = principal.caller.tenant or DEFAULT_TENANT
         """The tenant of a job that is named by its id."""
+        self.keyed: KeyedCall | None = None
+        """Set if it has an Idempotency-Key."""
         self._denials = denials
         self.query = query
         self._body = body
@@ -116,6 +123,16 @@ class ApiCall:
                 text = f"{name[:100]!r} is not one of {', '.join(known) or 'none'}{meant}"
                 raise RequestRefused("unknown-parameter", text)
 
+    def canonical_body(self) -> bytes:
+        """Return the body in a form that does not depend on spaces and the order of fields."""
+        if not self._body:
+            return b""
+        _check_depth(self._body)
+        try:
+            return msgspec.json.encode(msgspec.json.decode(self._body), order="sorted")
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
+
     def body(self, kind: type[T]) -> T:
         """Return the body; raise ``RequestRefused`` if it is not JSON, or not this."""
         media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -150,6 +167,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: object = object
     """The type of ``data``."""
     statuses: Sequence[int] = (200,)
+    takes_key: bool = True
+    """Whether a change may have an Idempotency-Key."""
+    repeat: Callable[[ApiCall], Answer] | None = None
+    """Answers a repeat whose answer is not stored; without it the resource is shown as it is."""
 
 
 def invalid(name: str, problem: str) -> RequestRefused:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.operations.views import JobView
 
-from .call import Route
+from .call import MAX_KEY_LENGTH, Route
 from .problems import TYPES
 
 Schema = dict[str, object]
@@ -81,6 +81,9 @@ def _operation(route: Route) -> Schema:
     parameters += [{"name": name, "in": "query", "schema": _TEXT} for name in route.parameters]
     if route.method == "PATCH":
         parameters.append({"name": "If-Match", "in": "header", "schema": _TEXT})
+    if route.method != "GET" and route.takes_key:
+        key = {**_TEXT, "minLength": 1, "maxLength": MAX_KEY_LENGTH}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     found: Schema = {
         "operationId": route.operation_id,
         "summary": route.summary,

@@ -51,6 +51,17 @@ def find_route(method: str, raw_path: bytes) -> Match:
     raise _unknown()
 
 
+def resource_of(route: Route) -> Route | None:
+    """Return the route that shows what another one changes, if there is one."""
+    parts = route.path.split("/")
+    for length in range(len(parts), 1, -1):
+        path = "/".join(parts[:length])
+        for one in ROUTES:
+            if one.method == "GET" and one.path == path and "{" in path:
+                return one
+    return None
+
+
 def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:
     if len(pattern) != len(parts):
         return None

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 
 from holdfast.api.application import ApiApplication
+from holdfast.api.limits import LimitOptions
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.failure import Failure
@@ -24,20 +25,28 @@ WHO = Author("ann", "a test")
 class Api:
     """Makes keys, and calls with them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: LimitOptions | None = None) -> None:
         self.engine = engine
-        self.application = ApiApplication(engine, default_max_attempts=3)
+        self.application = ApiApplication(engine, default_max_attempts=3, limits=limits)
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
 
     async def key(
-        self, *roles: Role, tenants: Sequence[str] = ("acme",), scopes: Sequence[str] = ()
+        self,
+        *roles: Role,
+        tenants: Sequence[str] = ("acme",),
+        scopes: Sequence[str] = (),
+        rate: int = 0,
     ) -> str:
         """Return the text of a new key."""
         self._made += 1
         request = KeyRequest(
-            name=f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
+            name=f"key{self._made}",
+            roles=list(roles),
+            tenants=tenants,
+            scopes=scopes,
+            requests_per_minute=rate,
         )
         keys = KeyOperations(self.engine, local_principal("ann"))
         return (await keys.create(request, WHO)).text
@@ -71,9 +80,11 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def opened(engine: Engine | None = None) -> AsyncIterator[Api]:
+async def opened(
+    engine: Engine | None = None, limits: LimitOptions | None = None
+) -> AsyncIterator[Api]:
     """Open the API on an engine, by default one in memory."""
-    api = Api(engine or MemoryEngine())
+    api = Api(engine or MemoryEngine(), limits)
     async with api.http:
         yield api
     await api.engine.close()

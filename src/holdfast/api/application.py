@@ -8,6 +8,7 @@ from typing import cast
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.engines.clock import SystemClock
 from holdfast.engines.contract import Engine
@@ -24,6 +25,8 @@ from .authentication import Authenticator
 from .call import Answer, ApiCall
 from .health import live, ready
 from .idempotency import KeyedCall, idempotency_key
+from .job_quota import QuotaEngine
+from .limits import LimitOptions, RequestLimits, give_back, limit_headers
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
 from .routing import find_route
@@ -45,13 +48,18 @@ Response = tuple[int, str, bytes, Mapping[str, str]]
 class ApiApplication:
     """Answers every request: what goes wrong is an answer too."""
 
-    def __init__(self, engine: Engine, *, default_max_attempts: int) -> None:
+    def __init__(
+        self, engine: Engine, *, default_max_attempts: int, limits: LimitOptions | None = None
+    ) -> None:
         """``engine`` is the store itself: every call goes through the checks of its key."""
+        limits = limits or LimitOptions()
         self.draining = False
         self._engine = engine
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
+        self._limits = RequestLimits(limits)
+        self._bounded = QuotaEngine(engine, limits.max_jobs) if limits.max_jobs else engine
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -93,13 +101,15 @@ class ApiApplication:
                 return _plain(200, openapi_document())
         match = find_route(method, raw_path)
         client = cast("tuple[str, int] | None", scope.get("client"))
+        self._limits.check_key(headers.get("authorization"))
         principal = await self._authenticator.principal(
             headers.get("authorization"), match.tenant, client[0] if client else "", request_id
         )
+        taken = self._limits.admit(principal)
         key = idempotency_key(match.route, headers)
-        once = None if key is None else OnceEngine(self._engine)
+        once = None if key is None else OnceEngine(self._bounded)
         operations = Operations(
-            once or self._engine,
+            once or self._bounded,
             default_max_attempts=self._default_max_attempts,
             principal=principal,
             denials=self._denials,
@@ -118,9 +128,13 @@ class ApiApplication:
             await call.require(match.route.permission)
         call.check_parameters(match.route.parameters)
         if once is None or key is None:
-            return _success(await match.route.handle(call), request_id)
-        keyed = KeyedCall(once, call, match.route, key, request_id)
-        return _success(await keyed.answer(), request_id)
+            answer = await match.route.handle(call)
+        else:
+            answer = await KeyedCall(once, call, match.route, key, request_id).answer()
+        if answer.status == 304:
+            give_back(taken)
+        told = {**answer.headers, **limit_headers(taken)}
+        return _success(replace(answer, headers=told), request_id)
 
 
 def _success(answer: Answer, request_id: str) -> Response:

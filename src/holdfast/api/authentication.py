@@ -7,7 +7,7 @@ from collections.abc import Callable
 from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine
 from holdfast.model.access import Caller
-from holdfast.model.api_key import ApiKey
+from holdfast.model.api_key import ApiKey, read_key_text
 from holdfast.model.principal import Principal, local_principal
 from holdfast.operations.keys import KeyOperations
 
@@ -37,6 +37,8 @@ class Authenticator:
         scheme, _space, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
             raise self._refused("send `Authorization: Bearer KEY`")
+        if read_key_text(text.strip()) is None:  # its checksum is wrong: the store is not asked
+            raise self._refused("this key is not valid: it is mistyped")
         now_us = await self._engine.now_us()
         key = await self._keys.find(text.strip(), now_us)
         if key is None:
@@ -48,6 +50,7 @@ class Authenticator:
             caller=_reach(key, tenant),
             key_id=key.id,
             request_id=request_id,
+            requests_per_minute=key.requests_per_minute,
         )
 
     async def _record_use(self, key: ApiKey, address: str, now_us: int) -> None:

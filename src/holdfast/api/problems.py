@@ -16,11 +16,13 @@ class ProblemType(msgspec.Struct, frozen=True):
     status: int
     title: str
     retryable: bool = False
+    registered: str = ""
+    """Its address, if it is a type that others have registered."""
 
     @property
     def uri(self) -> str:
         """What ``type`` says."""
-        return f"/problems/{self.name}"
+        return self.registered or f"/problems/{self.name}"
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -72,6 +74,13 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("invalid-input", 422, "A field is invalid"),
         ProblemType("idempotency-key-reused", 422, "Another request had this Idempotency-Key"),
         ProblemType("precondition-required", 428, "Give If-Match, or a version in the body"),
+        ProblemType(
+            "quota-exceeded",
+            429,
+            "Over a limit of the key or the tenant",
+            retryable=True,
+            registered="https://iana.org/assignments/http-problem-types#quota-exceeded",
+        ),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),
         ProblemType("storage-full", 507, "The store has no room"),

@@ -27,6 +27,7 @@ from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
 from .application import MAX_BODY_BYTES, ApiApplication
+from .limits import LimitOptions
 
 log = StructuredLog("holdfast.api")
 
@@ -42,6 +43,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     cert_file: str = ""
     key_file: str = ""
     allowed_hosts: tuple[str, ...] = ()
+    limits: LimitOptions = LimitOptions()
 
 
 async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], None]) -> None:
@@ -57,7 +59,9 @@ async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], No
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
         await _refuse_open_door(engine, options.host)
-        application = ApiApplication(engine, default_max_attempts=settings.max_attempts)
+        application = ApiApplication(
+            engine, default_max_attempts=settings.max_attempts, limits=options.limits
+        )
         sock = bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
         stopped = _stop_signal(application)

@@ -42,6 +42,7 @@ class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
     tenants: Sequence[str] = ()
     scopes: Sequence[str] = ()
     expires_at_us: int = 0
+    requests_per_minute: int = 0
 
 
 class KeyUse(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     created_by: str
     expires_at: datetime | None
+    requests_per_minute: int
+    """0: as many as the server allows."""
     last_used_at: datetime | None
     last_used_from: str
     old_secret_until: datetime | None
@@ -82,6 +85,7 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
             created_at=date_of(key.created_at_us),
             created_by=key.created_by,
             expires_at=date_of(key.expires_at_us) if key.expires_at_us else None,
+            requests_per_minute=key.requests_per_minute,
             last_used_at=date_of(use.at_us) if use.at_us else None,
             last_used_from=use.address,
             old_secret_until=date_of(max(old)) if old else None,
@@ -121,6 +125,7 @@ class KeyOperations:
             created_at_us=now_us,
             created_by=who.by,
             expires_at_us=request.expires_at_us,
+            requests_per_minute=request.requests_per_minute,
         )
         key.check()
         _check_within(key, self._principal)
@@ -216,6 +221,8 @@ class KeyOperations:
             "tenants": list(key.tenants),
             "scopes": list(key.scopes),
         }
+        if key.requests_per_minute:
+            changes["requests_per_minute"] = key.requests_per_minute
         entry = entry_of(action, KIND, key.id, who, changes)
         attribution = Attribution(who.by, who.why, (entry,))
         expected = None if before is None else _record_of(before)

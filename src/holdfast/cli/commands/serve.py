@@ -9,6 +9,8 @@ import click
 from holdfast.cli.group import CommandContext
 from holdfast.cli.output import echo
 
+_LIMIT = click.IntRange(0, 100_000_000)
+
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -28,6 +30,27 @@ from holdfast.cli.output import echo
     metavar="NAME",
     help="A name that it answers to, beside addresses and localhost; may be repeated.",
 )
+@click.option(
+    "--key-rate",
+    type=_LIMIT,
+    default=60_000,
+    show_default=True,
+    help="How many requests a minute a key may send, if it has no rate of its own; 0: any number.",
+)
+@click.option(
+    "--tenant-rate",
+    type=_LIMIT,
+    default=120_000,
+    show_default=True,
+    help="How many requests a minute the keys of a tenant may send together; 0: any number.",
+)
+@click.option(
+    "--tenant-jobs",
+    type=click.IntRange(0, 1_000_000),
+    default=0,
+    show_default=True,
+    help="How many unfinished jobs a tenant may have; 0: any number.",
+)
 @click.pass_obj
 def serve(
     context: CommandContext,
@@ -36,12 +59,16 @@ def serve(
     cert_file: str,
     key_file: str,
     allowed_hosts: tuple[str, ...],
+    key_rate: int,
+    tenant_rate: int,
+    tenant_jobs: int,
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
 
     On a journal `holdfast run` must be running: it owns the store. SIGTERM ends what is in progress
     first.
     """
+    from holdfast.api.limits import LimitOptions  # noqa: PLC0415
     from holdfast.api.server import ApiOptions  # noqa: PLC0415 - plain commands import no server
     from holdfast.api.server import serve as serve_api  # noqa: PLC0415
     from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
@@ -57,6 +84,7 @@ def serve(
         cert_file=cert_file,
         key_file=key_file,
         allowed_hosts=allowed_hosts,
+        limits=LimitOptions(key_rate=key_rate, tenant_rate=tenant_rate, max_jobs=tenant_jobs),
     )
     with event_loop_runner(settings) as runner:
         runner.run(serve_api(settings, options, _say))

@@ -23,6 +23,8 @@ from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
 from .call import Answer, ApiCall
+from .deprecation import HEADERS as DEPRECATION
+from .deprecation import deprecated, refuse_after_sunset
 from .health import live, ready
 from .idempotency import KeyedCall, idempotency_key
 from .job_quota import QuotaEngine
@@ -99,11 +101,34 @@ class ApiApplication:
                 return _plain(*await ready(self._engine, draining=self.draining))
             if raw_path == b"/v2/openapi.json":
                 return _plain(200, openapi_document())
+            if raw_path == b"/v1/openapi.json":
+                return _plain(200, openapi_document("v1"))
+        if not raw_path.startswith(b"/v1/"):
+            return await self._routed(scope, headers, body, request_id)
+        try:
+            refuse_after_sunset()
+            status, kind, content, more = await self._routed(scope, headers, body, request_id)
+        except RequestRefused as refused:
+            raise deprecated(refused) from None
+        except HoldfastError as error:
+            if (told := refusal_of(error)).type.status == 500:
+                raise
+            raise deprecated(told) from None
+        return status, kind, content, {**DEPRECATION, **more}
+
+    async def _routed(
+        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
+    ) -> Response:
+        method, raw_path = cast(str, scope["method"]), cast(bytes, scope["raw_path"])
         match = find_route(method, raw_path)
         client = cast("tuple[str, int] | None", scope.get("client"))
         self._limits.check_key(headers.get("authorization"))
         principal = await self._authenticator.principal(
-            headers.get("authorization"), match.tenant, client[0] if client else "", request_id
+            headers.get("authorization"),
+            match.tenant,
+            client[0] if client else "",
+            request_id,
+            deprecated=raw_path.startswith(b"/v1/"),
         )
         taken = self._limits.admit(principal)
         key = idempotency_key(match.route, headers)
@@ -154,7 +179,7 @@ def _problem(refused: RequestRefused, request_id: str) -> Response:
         "instance": request_id,
         "retryable": kind.retryable,
         "data": None,
-        "meta": _meta(request_id),
+        "meta": _meta(request_id, refused.api_version or API_VERSION),
         "errors": refused.fields,
         **refused.extra,
     }
@@ -166,9 +191,9 @@ def _plain(status: int, document: object) -> Response:
     return status, "application/json", msgspec.json.encode(document), {}
 
 
-def _meta(request_id: str) -> dict[str, object]:
+def _meta(request_id: str, version: str = API_VERSION) -> dict[str, object]:
     now = datetime.fromtimestamp(SystemClock().now_us() / MICROSECONDS, UTC)
-    return {"api_version": API_VERSION, "timestamp": now, "request_id": request_id}
+    return {"api_version": version, "timestamp": now, "request_id": request_id}
 
 
 def _headers(scope: AsgiMessage) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -122,6 +123,17 @@ class ApiCall:
                 meant = f"; is {near[0]!r} meant?" if near else ""
                 text = f"{name[:100]!r} is not one of {', '.join(known) or 'none'}{meant}"
                 raise RequestRefused("unknown-parameter", text)
+
+    def translated(
+        self, body: object = None, query: Sequence[tuple[str, str]] | None = None
+    ) -> ApiCall:
+        """Return this call with another body or query, for the handler of another version."""
+        call = copy.copy(self)
+        if body is not None:
+            call._body = msgspec.json.encode(body)  # noqa: SLF001 - of its own copy
+        if query is not None:
+            call.query = query
+        return call
 
     def canonical_body(self) -> bytes:
         """Return the body in a form that does not depend on spaces and the order of fields."""

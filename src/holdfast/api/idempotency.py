@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -75,6 +75,8 @@ class KeyedCall:
         self._name = hashlib.sha256(msgspec.json.encode(scope)).hexdigest()
         asked = [dict(call.path), sorted(call.query), call.canonical_body().decode()]
         fingerprint = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
+        self.shape: Callable[[Answer], Answer] = lambda answer: answer
+        """Turns what is foreseen into the shape of an older version."""
         self._answer = StoredAnswer(fingerprint, SystemClock().now_us(), request_id)
         engine.record = self._record()
 
@@ -85,7 +87,7 @@ class KeyedCall:
 
     def foresee(self, answer: Answer) -> None:
         """Have the answer committed with the change: it is this one, unless nothing changes."""
-        self._answer = self._with(answer)
+        self._answer = self._with(self.shape(answer))
         self._engine.record = self._record()
 
     async def answer(self) -> Answer:

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.operations.views import JobView
 
 from .call import MAX_KEY_LENGTH, Route
+from .deprecation import DEPRECATED, NOTICE
 from .problems import TYPES
 
 Schema = dict[str, object]
@@ -43,27 +44,32 @@ _META: Schema = {
 
 
 @cache
-def openapi_document() -> Schema:
-    """Return the document at ``/v2/openapi.json``."""
-    from .routing import PREFIX, ROUTES  # noqa: PLC0415 - the routes import what handles them
+def openapi_document(version: str = "v2") -> Schema:
+    """Return the document at ``/v2/openapi.json``, or that of another version."""
+    from .routing import VERSIONS  # noqa: PLC0415 - the routes import what handles them
 
-    bodies = [route.body for route in ROUTES if route.body is not None]
-    kinds = [route.answers for route in ROUTES]
+    routes, about = VERSIONS[version], "Each path is also below "
+    about += f"/{version}/tenants/{{tenant}}. Times are RFC 3339."
+    bodies = [route.body for route in routes if route.body is not None]
+    kinds = [route.answers for route in routes]
     _schemas, components = msgspec.json.schema_components(
         [*bodies, *kinds], ref_template=_REFERENCE, schema_hook=_any
     )
     schemas: Schema = {**components, "Problem": _PROBLEM, "Meta": _META}
-    job = cast("dict[str, list[str]]", schemas[JobView.__name__])
-    job["required"] = [name for name in job["required"] if name != "payload"]
+    if JobView.__name__ in schemas:
+        job = cast("dict[str, list[str]]", schemas[JobView.__name__])
+        job["required"] = [name for name in job["required"] if name != "payload"]
+    deprecated: Schema = {"deprecated": True} if version in DEPRECATED else {}
     paths: dict[str, Schema] = {}
-    for route in ROUTES:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    for route in routes:
+        described = {**_operation(route), **deprecated}
+        paths.setdefault(f"/{version}{route.path}", {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast",
-            "version": "2",
-            "description": "Each path is also below /v2/tenants/{tenant}. Times are RFC 3339.",
+            "version": version[1:],
+            "description": f"{NOTICE} {about}" if deprecated else about,
         },
         "security": [{"key": []}],
         "paths": paths,

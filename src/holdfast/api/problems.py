@@ -51,6 +51,8 @@ class RequestRefused(Exception):
         self.fields = list(fields)
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
+        self.api_version = ""
+        """The version that refuses, if it is not the current one."""
 
 
 TYPES: Mapping[str, ProblemType] = {
@@ -68,6 +70,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("illegal-transition", 409, "The job is in the wrong state"),
         ProblemType("stale-version", 409, "The version in the body is not the current one"),
         ProblemType("conflict", 409, "It conflicts with what is stored"),
+        ProblemType("sunset", 410, "This version of the API has ended"),
         ProblemType("precondition-failed", 412, "If-Match is not the current version"),
         ProblemType("too-large", 413, "It is over a limit"),
         ProblemType("unsupported-media-type", 415, "The body is not application/json"),

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from . import job_actions, jobs, overview
+from . import job_actions, jobs, overview, v1_jobs
 from .call import Route
 from .problems import RequestRefused
 
@@ -15,6 +15,7 @@ PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
     (*jobs.ROUTES, *job_actions.ROUTES, *overview.ROUTES)
 )
+VERSIONS: Mapping[str, Sequence[Route]] = {"v2": ROUTES, "v1": v1_jobs.ROUTES}
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -31,13 +32,14 @@ def find_route(method: str, raw_path: bytes) -> Match:
     Each part between two slashes is decoded once, after it was split: ``%2F`` is part of an id.
     """
     parts = raw_path.decode("latin-1").split("/")[1:]
-    if parts[:1] != [PREFIX[1:]]:
+    routes = VERSIONS.get(parts[0]) if parts else None
+    if routes is None:
         raise _unknown()
     parts, tenant = parts[1:], None
     if len(parts) > 2 and parts[0] == "tenants":
         tenant, parts = _decoded(parts[1]), parts[2:]
     allowed: list[str] = []
-    for route in ROUTES:
+    for route in routes:
         found = _matched(route.path.split("/")[1:], parts)
         if found is None:
             continue
@@ -54,9 +56,10 @@ def find_route(method: str, raw_path: bytes) -> Match:
 def resource_of(route: Route) -> Route | None:
     """Return the route that shows what another one changes, if there is one."""
     parts = route.path.split("/")
+    [routes] = [every for every in VERSIONS.values() if route in every]
     for length in range(len(parts), 1, -1):
         path = "/".join(parts[:length])
-        for one in ROUTES:
+        for one in routes:
             if one.method == "GET" and one.path == path and "{" in path:
                 return one
     return None

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx
 
 from holdfast.api.application import ApiApplication
+from holdfast.api.limits import LimitOptions
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.event import NewEvent
@@ -31,9 +32,11 @@ WHO = Author("ann", "a test")
 class Api:
     """Makes keys, and calls with them."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, limits: LimitOptions | None = None) -> None:
         self.engine = engine
-        self.application = ApiApplication(engine, default_max_attempts=3, declared=declarations())
+        self.application = ApiApplication(
+            engine, default_max_attempts=3, limits=limits, declared=declarations()
+        )
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
@@ -46,11 +49,16 @@ class Api:
         tenants: Sequence[str] = ("acme",),
         scopes: Sequence[str] = (),
         name: str = "",
+        rate: int = 0,
     ) -> str:
         """Return the text of a new key; without a name it is ``key1``, ``key2``, …"""
         self._made += not name
         request = KeyRequest(
-            name=name or f"key{self._made}", roles=list(roles), tenants=tenants, scopes=scopes
+            name=name or f"key{self._made}",
+            roles=list(roles),
+            tenants=tenants,
+            scopes=scopes,
+            requests_per_minute=rate,
         )
         keys = KeyOperations(self.engine, local_principal("ann"))
         return (await keys.create(request, WHO)).text
@@ -140,9 +148,11 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def opened(engine: Engine | None = None) -> AsyncIterator[Api]:
+async def opened(
+    engine: Engine | None = None, limits: LimitOptions | None = None
+) -> AsyncIterator[Api]:
     """Open the API on an engine, by default one in memory."""
-    api = Api(engine or MemoryEngine())
+    api = Api(engine or MemoryEngine(), limits)
     async with api.http:
         yield api
     await api.engine.close()

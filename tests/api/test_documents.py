@@ -4,8 +4,11 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from holdfast.api.openapi import openapi_document
 from holdfast.api.problems import TYPES
+from holdfast.api.routing import VERSIONS
 from holdfast.model import errors
 from holdfast.model.errors import Unavailable
 
@@ -37,14 +40,16 @@ async def test_ready_asks_the_store(monkeypatch):
         assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
 
 
-async def test_the_openapi_document_is_the_committed_one():
+@pytest.mark.parametrize("version", list(VERSIONS))
+async def test_the_openapi_document_is_the_committed_one(version):
     """``HOLDFAST_WRITE_GOLDEN=1`` writes it; what is there may be added to, never taken away."""
-    text = json.dumps(openapi_document(), indent=1, sort_keys=True) + "\n"
+    committed = COMMITTED.with_name(f"openapi-{version}.json")
+    text = json.dumps(openapi_document(version), indent=1, sort_keys=True) + "\n"
     if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
-        COMMITTED.write_text(text, "utf-8")
-    assert COMMITTED.read_text("utf-8") == text
+        committed.write_text(text, "utf-8")
+    assert committed.read_text("utf-8") == text
     async with opened() as api:
-        served = await api.http.get("/v2/openapi.json")
+        served = await api.http.get(f"/{version}/openapi.json")
         assert served.json() == json.loads(text)
         assert served.json()["openapi"] == "3.1.0"
 
@@ -52,7 +57,8 @@ async def test_the_openapi_document_is_the_committed_one():
 def test_operation_ids_differ():
     ids = [
         one["operationId"]
-        for methods in openapi_document()["paths"].values()  # type: ignore[attr-defined]
+        for version in VERSIONS
+        for methods in openapi_document(version)["paths"].values()  # type: ignore[attr-defined]
         for one in methods.values()
     ]
     assert len(set(ids)) == len(ids)

@@ -49,6 +49,7 @@ BAD: dict[str, tuple[str, ...]] = {
     "where": ("nonsense", "quue:mail", "queue:", "status:nonsense", '"', "half \udcff", HUGE),
     "order": ("nonsense", "", "newest", HUGE),
     "cap": NUMBERS,
+    **dict.fromkeys(("requests_per_minute", "key_rate", "tenant_rate", "tenant_jobs"), NUMBERS),
     "attempts": ("x", "-1", "1-", "5+5", "", "9" * 40),
     "cursor": ("nonsense", "AAAA", "\udcff", "ü"),
     "rate": ("10", "x/s", "0/s", "10/0s", "10/x", "", "9" * 30 + "/s"),

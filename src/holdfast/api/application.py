@@ -8,6 +8,7 @@ from typing import cast
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast import __version__
 from holdfast.engines.clock import SystemClock, monotonic
@@ -21,13 +22,19 @@ from holdfast.model.job import MICROSECONDS
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
+from holdfast.operations.once import OnceEngine
 from holdfast.operations.operations import Operations
 from holdfast.telemetry.http_metrics import HttpMetrics
 
 from .authentication import Authenticator, has_token
 from .call import MAX_BODY_BYTES, Answer, ApiCall
 from .declarations import Declarations
+from .deprecation import HEADERS as DEPRECATION
+from .deprecation import deprecated, refuse_after_sunset
 from .health import live, ready
+from .idempotency import KeyedCall, idempotency_key
+from .job_quota import QuotaEngine
+from .limits import LimitOptions, RequestLimits, give_back, limit_headers
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
 from .routing import METRICS_PATH, find_route, operation_of
@@ -53,6 +60,7 @@ class ApiApplication:
         engine: Engine,
         *,
         default_max_attempts: int,
+        limits: LimitOptions | None = None,
         declared: Declarations | None = None,
         metrics_token: TokenFile | None = None,
     ) -> None:
@@ -60,6 +68,7 @@ class ApiApplication:
 
         Who has ``metrics_token`` may read the metrics of this process, and nothing else.
         """
+        limits = limits or LimitOptions()
         self.draining = False
         self._engine = engine
         self._declared = declared or Declarations()
@@ -68,6 +77,8 @@ class ApiApplication:
         self._denials = DenialLog(engine)
         self._metrics = HttpMetrics()
         self._metrics_token = metrics_token
+        self._limits = RequestLimits(limits)
+        self._bounded = QuotaEngine(engine, limits.max_jobs) if limits.max_jobs else engine
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -128,10 +139,31 @@ class ApiApplication:
                 return _plain(200, openapi_document())
             if raw_path == METRICS_PATH:
                 return await self._scrape(scope, headers, request_id)
-        match = find_route(method, raw_path)
+            if raw_path == b"/v1/openapi.json":
+                return _plain(200, openapi_document("v1"))
+        if not raw_path.startswith(b"/v1/"):
+            return await self._routed(scope, headers, body, request_id)
+        try:
+            refuse_after_sunset()
+            status, kind, content, more = await self._routed(scope, headers, body, request_id)
+        except RequestRefused as refused:
+            raise deprecated(refused) from None
+        except HoldfastError as error:
+            if (told := refusal_of(error)).type.status == 500:
+                raise
+            raise deprecated(told) from None
+        return status, kind, content, {**DEPRECATION, **more}
+
+    async def _routed(
+        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
+    ) -> Response:
+        match = find_route(cast(str, scope["method"]), cast(bytes, scope["raw_path"]))
         principal = await self._principal(scope, headers, match.tenant, request_id)
+        taken = self._limits.admit(principal)
+        key = idempotency_key(match.route, headers)
+        once = None if key is None else OnceEngine(self._bounded)
         operations = Operations(
-            self._engine,
+            once or self._bounded,
             default_max_attempts=self._default_max_attempts,
             principal=principal,
             denials=self._denials,
@@ -150,14 +182,27 @@ class ApiApplication:
         if match.route.permission is not None:
             await call.require(match.route.permission, everything=match.route.everything)
         call.check_parameters(match.route.parameters)
-        return _success(await match.route.handle(call), request_id)
+        if once is None or key is None:
+            answer = await match.route.handle(call)
+        else:
+            answer = await KeyedCall(once, call, match.route, key, request_id).answer()
+        if answer.status == 304:
+            give_back(taken)
+        told = {**answer.headers, **limit_headers(taken)}
+        return _success(replace(answer, headers=told), request_id)
 
     async def _principal(
         self, scope: AsgiMessage, headers: Mapping[str, str], tenant: str | None, request_id: str
     ) -> Principal:
         client = cast("tuple[str, int] | None", scope.get("client"))
+        authorization = headers.get("authorization")
+        self._limits.check_key(authorization)
         return await self._authenticator.principal(
-            headers.get("authorization"), tenant, client[0] if client else "", request_id
+            authorization,
+            tenant,
+            client[0] if client else "",
+            request_id,
+            deprecated=cast(bytes, scope["raw_path"]).startswith(b"/v1/"),
         )
 
     async def _scrape(
@@ -192,7 +237,7 @@ def _problem(refused: RequestRefused, request_id: str) -> Response:
         "instance": request_id,
         "retryable": kind.retryable,
         "data": None,
-        "meta": _meta(request_id),
+        "meta": _meta(request_id, refused.api_version or API_VERSION),
         "errors": refused.fields,
         **refused.extra,
     }
@@ -204,9 +249,9 @@ def _plain(status: int, document: object) -> Response:
     return status, "application/json", msgspec.json.encode(document), {}
 
 
-def _meta(request_id: str) -> dict[str, object]:
+def _meta(request_id: str, version: str = API_VERSION) -> dict[str, object]:
     now = datetime.fromtimestamp(SystemClock().now_us() / MICROSECONDS, UTC)
-    return {"api_version": API_VERSION, "timestamp": now, "request_id": request_id}
+    return {"api_version": version, "timestamp": now, "request_id": request_id}
 
 
 def _headers(scope: AsgiMessage) -> dict[str, str]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hmac
+from collections import Counter
 from collections.abc import Callable
 
 from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine
 from holdfast.http.credential_files import TokenFile
 from holdfast.model.access import Caller
-from holdfast.model.api_key import ApiKey
+from holdfast.model.api_key import ApiKey, read_key_text
 from holdfast.model.principal import Principal, local_principal
 from holdfast.operations.keys import KeyOperations
 
@@ -28,21 +29,34 @@ class Authenticator:
         self._keys = KeyOperations(engine, local_principal("holdfast"))
         self._monotonic = monotonic
         self._used: dict[str, float] = {}
+        self._deprecated_calls: Counter[str] = Counter()
+        """Those that are not stored yet."""
 
     async def principal(
-        self, authorization: str | None, tenant: str | None, address: str, request_id: str
+        self,
+        authorization: str | None,
+        tenant: str | None,
+        address: str,
+        request_id: str,
+        *,
+        deprecated: bool = False,
     ) -> Principal:
         """Return who sends this header, with the reach of this call.
 
-        ``tenant`` is the one that the path names. Raise ``RequestRefused``.
+        ``tenant`` is the one that the path names; calls to a ``deprecated`` version are counted
+        with the use of the key. Raise ``RequestRefused``.
         """
         scheme, _space, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
             raise self._refused("send `Authorization: Bearer KEY`")
+        if read_key_text(text.strip()) is None:  # its checksum is wrong: the store is not asked
+            raise self._refused("this key is not valid: it is mistyped")
         now_us = await self._engine.now_us()
         key = await self._keys.find(text.strip(), now_us)
         if key is None:
             raise self._refused("this key is not valid: it is mistyped, revoked or expired")
+        if deprecated:
+            self._deprecated_calls[key.id] += 1
         await self._record_use(key, address, now_us)
         return Principal(
             name=key.name,
@@ -50,6 +64,7 @@ class Authenticator:
             caller=_reach(key, tenant),
             key_id=key.id,
             request_id=request_id,
+            requests_per_minute=key.requests_per_minute,
         )
 
     async def _record_use(self, key: ApiKey, address: str, now_us: int) -> None:
@@ -59,7 +74,8 @@ class Authenticator:
         if len(self._used) >= _MOST_USES:
             self._used.clear()
         self._used[key.id] = now
-        await self._keys.used(key, address, now_us)
+        if await self._keys.used(key, address, now_us, self._deprecated_calls[key.id]):
+            del self._deprecated_calls[key.id]
 
     @staticmethod
     def _refused(detail: str) -> RequestRefused:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -21,10 +22,15 @@ from holdfast.operations.operations import Operations
 from .declarations import Declarations
 from .problems import FieldError, RequestRefused
 
+if TYPE_CHECKING:
+    from .idempotency import KeyedCall
+
 T = TypeVar("T")
 
 MAX_BODY_BYTES = 8 << 20
 MAX_DEPTH = 64
+MAX_KEY_LENGTH = 255
+"""Of an Idempotency-Key."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 """One that does not end goes to the end of the text: so nothing is looked at twice."""
 _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")
@@ -64,6 +70,8 @@ class ApiCall:
         """Whether the server is about to end: what waits is to end too."""
         self.tenant = principal.caller.tenant or DEFAULT_TENANT
         """The tenant of a job that is named by its id."""
+        self.keyed: KeyedCall | None = None
+        """Set if it has an Idempotency-Key."""
         self._denials = denials
         self.query = query
         self._body = body
@@ -131,6 +139,27 @@ class ApiCall:
                 text = f"{name[:100]!r} is not one of {', '.join(known) or 'none'}{meant}"
                 raise RequestRefused("unknown-parameter", text)
 
+    def translated(
+        self, body: object = None, query: Sequence[tuple[str, str]] | None = None
+    ) -> ApiCall:
+        """Return this call with another body or query, for the handler of another version."""
+        call = copy.copy(self)
+        if body is not None:
+            call._body = msgspec.json.encode(body)  # noqa: SLF001 - of its own copy
+        if query is not None:
+            call.query = query
+        return call
+
+    def canonical_body(self) -> bytes:
+        """Return the body in a form that does not depend on spaces and the order of fields."""
+        if not self._body:
+            return b""
+        _check_depth(self._body)
+        try:
+            return msgspec.json.encode(msgspec.json.decode(self._body), order="sorted")
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
+
     def body(self, kind: type[T]) -> T:
         """Return the body; raise ``RequestRefused`` if it is not JSON, or not this."""
         media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -169,6 +198,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The type of ``data`` where a status has another one."""
     everything: bool = False
     """Whether it concerns all tenants: for a call of limited reach it does not exist."""
+    takes_key: bool = True
+    """Whether a change may have an Idempotency-Key."""
+    repeat: Callable[[ApiCall], Answer] | None = None
+    """Answers a repeat whose answer is not stored; without it the resource is shown as it is."""
 
 
 def invalid(name: str, problem: str) -> RequestRefused:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
+from msgspec.structs import replace
+
 from holdfast.engines.contract import Admission, OnDuplicate
 from holdfast.model.actions import CancelJobs
 from holdfast.model.errors import InvalidInput, StaleVersion
@@ -50,16 +52,23 @@ async def with_payload(call: ApiCall) -> bool:
 async def create_job(call: ApiCall) -> Answer:
     """Create one job; one with the same ``unique`` key is the answer if it is unfinished."""
     wanted = call.body(NewJobBody).input(call.tenant)
+    if call.keyed is not None:
+        wanted = replace(wanted, id=wanted.id or call.keyed.job_ids(1)[0])
+        call.keyed.foresee(_created(call, wanted.id or "", existing=False))
     try:
         (receipt,) = await call.operations.enqueue([wanted])
     except InvalidInput as error:
         raise _of_one(error) from None
     existing = receipt.admission is not Admission.CREATED
+    return _created(call, receipt.id, existing=existing)
+
+
+def _created(call: ApiCall, job_id: str, *, existing: bool) -> Answer:
     return Answer(
-        data=JobReceipt(receipt.id, call.tenant, existing),
+        data=JobReceipt(job_id, call.tenant, existing),
         status=200 if existing else 201,
         meta={"existing": existing},
-        headers={"location": location_of(call, receipt.id)},
+        headers={"location": location_of(call, job_id)},
     )
 
 
@@ -70,15 +79,29 @@ async def create_jobs(call: ApiCall) -> Answer:
         raise RequestRefused("too-large", f"at most {MAX_BATCH:,} jobs in one batch")
     if batch.on_duplicate not in _ON_DUPLICATE:
         raise invalid("on_duplicate", "it is refuse or skip")
-    receipts = await call.operations.enqueue(
-        [one.input(call.tenant) for one in batch.jobs], _ON_DUPLICATE[batch.on_duplicate]
-    )
+    inputs = [one.input(call.tenant) for one in batch.jobs]
+    if call.keyed is not None:
+        if batch.on_duplicate == "skip" or any(one.unique is not None for one in inputs):
+            problem = "not with `unique` or `on_duplicate: skip`: a repeat could not be told"
+            raise invalid("Idempotency-Key", problem)
+        ids = call.keyed.job_ids(len(inputs))
+        inputs = [replace(one, id=one.id or new) for one, new in zip(inputs, ids, strict=True)]
+        call.keyed.foresee(created_before(call))
+    receipts = await call.operations.enqueue(inputs, _ON_DUPLICATE[batch.on_duplicate])
     return Answer(
         data=[
             JobReceipt(one.id, call.tenant, one.admission is not Admission.CREATED)
             for one in receipts
         ]
     )
+
+
+def created_before(call: ApiCall) -> Answer:
+    """Return the answer of a batch with an Idempotency-Key: its ids come from the key."""
+    jobs = call.body(JobBatchBody).jobs
+    ids = call.keyed.job_ids(len(jobs)) if call.keyed is not None else []
+    named = [one.id or new for one, new in zip(jobs, ids, strict=True)]
+    return Answer(data=[JobReceipt(one, call.tenant, existing=False) for one in named])
 
 
 async def list_jobs(call: ApiCall) -> Answer:
@@ -174,6 +197,7 @@ ROUTES = (
         summary="Create jobs, all or none",
         body=JobBatchBody,
         answers=list[JobReceipt],
+        repeat=created_before,
     ),
     Route(
         operation_id="listJobs",

@@ -10,7 +10,8 @@ import msgspec
 
 from holdfast.operations.views import JobView
 
-from .call import Route
+from .call import MAX_KEY_LENGTH, Route
+from .deprecation import DEPRECATED, NOTICE
 from .problems import TYPES
 
 Schema = dict[str, object]
@@ -49,27 +50,32 @@ _META: Schema = {
 
 
 @cache
-def openapi_document() -> Schema:
-    """Return the document at ``/v2/openapi.json``."""
-    from .routing import PREFIX, ROUTES  # noqa: PLC0415 - the routes import what handles them
+def openapi_document(version: str = "v2") -> Schema:
+    """Return the document at ``/v2/openapi.json``, or that of another version."""
+    from .routing import VERSIONS  # noqa: PLC0415 - the routes import what handles them
 
-    bodies = [route.body for route in ROUTES if route.body is not None]
-    kinds = [one for route in ROUTES for one in (route.answers, *route.other_answers.values())]
+    routes, about = VERSIONS[version], "Each path is also below "
+    about += f"/{version}/tenants/{{tenant}}. Times are RFC 3339."
+    bodies = [route.body for route in routes if route.body is not None]
+    kinds = [one for route in routes for one in (route.answers, *route.other_answers.values())]
     _schemas, components = msgspec.json.schema_components(
         [*bodies, *kinds], ref_template=_REFERENCE, schema_hook=_any
     )
     schemas: Schema = {**components, "Problem": _PROBLEM, "Meta": _META}
-    job = cast("dict[str, list[str]]", schemas[JobView.__name__])
-    job["required"] = [name for name in job["required"] if name != "payload"]
+    if JobView.__name__ in schemas:
+        job = cast("dict[str, list[str]]", schemas[JobView.__name__])
+        job["required"] = [name for name in job["required"] if name != "payload"]
+    deprecated: Schema = {"deprecated": True} if version in DEPRECATED else {}
     paths: dict[str, Schema] = {}
-    for route in ROUTES:
-        paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
+    for route in routes:
+        described = {**_operation(route), **deprecated}
+        paths.setdefault(f"/{version}{route.path}", {})[route.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast",
-            "version": "2",
-            "description": "Each path is also below /v2/tenants/{tenant}. Times are RFC 3339.",
+            "version": version[1:],
+            "description": f"{NOTICE} {about}" if deprecated else about,
         },
         "security": [{"key": []}],
         "paths": paths,
@@ -89,6 +95,9 @@ def _operation(route: Route) -> Schema:
     parameters += [{"name": name, "in": "query", "schema": _TEXT} for name in route.parameters]
     if route.method in ("PATCH", "PUT"):
         parameters.append({"name": "If-Match", "in": "header", "schema": _TEXT})
+    if route.method != "GET" and route.takes_key:
+        key = {**_TEXT, "minLength": 1, "maxLength": MAX_KEY_LENGTH}
+        parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     found: Schema = {
         "operationId": route.operation_id,
         "summary": route.summary,

@@ -16,11 +16,13 @@ class ProblemType(msgspec.Struct, frozen=True):
     status: int
     title: str
     retryable: bool = False
+    registered: str = ""
+    """Its address, if it is a type that others have registered."""
 
     @property
     def uri(self) -> str:
         """What ``type`` says."""
-        return f"/problems/{self.name}"
+        return self.registered or f"/problems/{self.name}"
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -49,6 +51,8 @@ class RequestRefused(Exception):
         self.fields = list(fields)
         self.headers = dict(headers or {})
         self.extra = dict(extra or {})
+        self.api_version = ""
+        """The version that refuses, if it is not the current one."""
 
 
 TYPES: Mapping[str, ProblemType] = {
@@ -67,6 +71,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("stale-version", 409, "The version in the body is not the current one"),
         ProblemType("selection-changed", 409, "The plan does not hold any more"),
         ProblemType("conflict", 409, "It conflicts with what is stored"),
+        ProblemType("sunset", 410, "This version of the API has ended"),
         ProblemType("precondition-failed", 412, "If-Match is not the current version"),
         ProblemType("too-large", 413, "It is over a limit"),
         ProblemType("unsupported-media-type", 415, "The body is not application/json"),
@@ -74,7 +79,15 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("why-required", 422, "Say why it is done"),
         ProblemType("fix-required", 422, "Say what was fixed"),
         ProblemType("plan-required", 428, "Plan it first"),
+        ProblemType("idempotency-key-reused", 422, "Another request had this Idempotency-Key"),
         ProblemType("precondition-required", 428, "Give If-Match, or a version in the body"),
+        ProblemType(
+            "quota-exceeded",
+            429,
+            "Over a limit of the key or the tenant",
+            retryable=True,
+            registered="https://iana.org/assignments/http-problem-types#quota-exceeded",
+        ),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),
         ProblemType("storage-full", 507, "The store has no room"),

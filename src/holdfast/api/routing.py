@@ -27,6 +27,7 @@ from . import (
     schedules,
     series,
     tenants,
+    v1_jobs,
     workers,
 )
 from .call import Route
@@ -53,6 +54,7 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
         *overview.ROUTES,
     )
 )
+VERSIONS: Mapping[str, Sequence[Route]] = {"v2": ROUTES, "v1": v1_jobs.ROUTES}
 
 
 METRICS_PATH = b"/metrics"
@@ -60,6 +62,7 @@ UNROUTED = {
     METRICS_PATH: "getMetrics",
     b"/health/live": "getLive",
     b"/health/ready": "getReady",
+    b"/v1/openapi.json": "getOpenApi",
     b"/v2/openapi.json": "getOpenApi",
 }
 """What is answered without an envelope."""
@@ -79,13 +82,14 @@ def find_route(method: str, raw_path: bytes) -> Match:
     Each part between two slashes is decoded once, after it was split: ``%2F`` is part of an id.
     """
     parts = raw_path.decode("latin-1").split("/")[1:]
-    if parts[:1] != [PREFIX[1:]]:
+    routes = VERSIONS.get(parts[0]) if parts else None
+    if routes is None:
         raise _unknown()
     parts, tenant = parts[1:], None
     if len(parts) > 2 and parts[0] == "tenants":
         tenant, parts = _decoded(parts[1]), parts[2:]
     allowed: list[str] = []
-    for route in ROUTES:
+    for route in routes:
         found = _matched(route.path.split("/")[1:], parts)
         if found is None:
             continue
@@ -108,6 +112,18 @@ def operation_of(scope: AsgiMessage) -> str:
         return find_route(cast(str, scope["method"]), raw_path).route.operation_id
     except RequestRefused:
         return NO_ROUTE
+
+
+def resource_of(route: Route) -> Route | None:
+    """Return the route that shows what another one changes, if there is one."""
+    parts = route.path.split("/")
+    [routes] = [every for every in VERSIONS.values() if route in every]
+    for length in range(len(parts), 1, -1):
+        path = "/".join(parts[:length])
+        for one in routes:
+            if one.method == "GET" and one.path == path and "{" in path:
+                return one
+    return None
 
 
 def _matched(pattern: Sequence[str], parts: Sequence[str]) -> dict[str, str] | None:

@@ -29,6 +29,7 @@ from holdfast.stores.opening import connect_postgres, open_client
 from .application import ApiApplication
 from .call import MAX_BODY_BYTES
 from .declarations import Declarations
+from .limits import LimitOptions
 
 log = StructuredLog("holdfast.api")
 
@@ -45,6 +46,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str = ""
     allowed_hosts: tuple[str, ...] = ()
     metrics_token_file: str = ""
+    limits: LimitOptions = LimitOptions()
 
 
 async def serve(
@@ -70,6 +72,7 @@ async def serve(
         application = ApiApplication(
             engine,
             default_max_attempts=settings.max_attempts,
+            limits=options.limits,
             declared=declared,
             metrics_token=token,
         )

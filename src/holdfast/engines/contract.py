@@ -47,6 +47,7 @@ from holdfast.model.outage import (
 )
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import QueuePolicy
+from holdfast.model.record import Record
 from holdfast.model.samples import SAMPLE_SECONDS, Series
 from holdfast.model.search import EVERYTHING, Count, FailureGroup, Filter, Order, Page
 
@@ -205,11 +206,14 @@ class Engine(EventEngine, ProjectionEngine, RecordEngine, Protocol):
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """Take these jobs, all or none; return a receipt for each, in order.
 
-        Raise ``DuplicateId``, ``InvalidInput``, ``AccessDenied``, ``TooLarge`` or
-        ``StorageFull``; then nothing was taken.
+        ``once`` is a record that is committed with them, if at least one is created.
+
+        Raise ``DuplicateId``, ``InvalidInput``, ``AccessDenied``, ``TooLarge``, ``StorageFull``,
+        or ``ChangedMeanwhile`` if the record exists; then nothing was taken.
         """
 
     async def claim(

@@ -9,6 +9,7 @@ from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
 from holdfast.model.audit import Attribution
 from holdfast.model.event import Event, EventReceipt, NewEvent
 from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage
+from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
 
@@ -16,7 +17,11 @@ class EventEngine(Protocol):
     """The verbs of the event log."""
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """Store these events and a job for each subscription that wants one, all or nothing.
 
@@ -24,6 +29,7 @@ class EventEngine(Protocol):
         of its subscriptions.
 
         An event that is there already under its id is left as it is, and makes no jobs again.
+        ``once`` is a record that is committed with those that are new: see ``Engine.enqueue``.
         Raise ``EventConflict`` if that id has another content, ``InvalidInput``,
         ``AccessDenied``, ``TooLarge`` or ``StorageFull``; then nothing was stored. At most
         ``MAX_APPEND`` events.

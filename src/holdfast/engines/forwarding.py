@@ -78,9 +78,10 @@ class ForwardingEngine:
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
-        return await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
+        return await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate, once=once)
 
     async def claim(
         self,
@@ -225,10 +226,14 @@ class ForwardingEngine:
         return await self.engine.edit(job, changes, attribution, version=version, caller=caller)
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``."""
-        return await self.engine.append(events, caller=caller)
+        return await self.engine.append(events, caller=caller, once=once)
 
     async def get_events(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM

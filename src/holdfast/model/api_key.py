@@ -16,7 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from .errors import InvalidInput
-from .job import Whole, check_id, check_name, check_scope
+from .job import Whole, check_id, check_name, check_scope, check_size
 from .permissions import Role
 
 KIND = "key"
@@ -25,6 +25,7 @@ USE_KIND = "key_use"
 """The kind of the record that says when it was used last."""
 MAX_TENANTS = 100
 MAX_SCOPES = 100
+MAX_RATE = 100_000_000
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _ID_LENGTH, _SECRET_LENGTH, _CHECKSUM_LENGTH = 12, 43, 6
 _ID_BYTES, _SECRET_BYTES = 8, 32
@@ -60,6 +61,8 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_by: str
     expires_at_us: Whole = 0
     """0: never."""
+    requests_per_minute: Whole = 0
+    """0: as many as the server allows a key."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` if a field is invalid."""
@@ -68,6 +71,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise InvalidInput("roles", f"give one or more of {', '.join(Role)}")
         if len(self.tenants) > MAX_TENANTS or len(self.scopes) > MAX_SCOPES:
             raise InvalidInput("tenants", f"at most {MAX_TENANTS} tenants, {MAX_SCOPES} scopes")
+        check_size("requests_per_minute", self.requests_per_minute, 0, MAX_RATE)
         for tenant in self.tenants:
             check_name("tenant", tenant)
         for scope in self.scopes:

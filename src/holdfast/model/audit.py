@@ -13,6 +13,7 @@ import msgspec
 from .errors import InvalidInput
 from .job import MAX_TIME_US, Whole, check_size
 from .letter_case import folded
+from .record import Record, check_once
 
 NAME_LIMIT = 200
 TEXT_LIMIT = 4_000
@@ -143,6 +144,9 @@ class Attribution(msgspec.Struct, frozen=True, array_like=True):
     by: str
     why: str
     audit: tuple[AuditEntry, ...] = ()
+    once: Record | None = None
+    """A record that is committed with the change: if it exists, there is no change; see
+    ``Engine.enqueue``."""
 
     def check(self) -> None:
         """Raise ``InvalidInput`` unless there are a name and a reason."""
@@ -154,6 +158,7 @@ class Attribution(msgspec.Struct, frozen=True, array_like=True):
             if type(entry) is not AuditEntry:
                 raise InvalidInput("audit", f"a {type(entry).__name__} is not an AuditEntry")
             entry.check()
+        check_once(self.once)
 
 
 def check_text(field: str, text: str) -> str:

@@ -20,6 +20,8 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str = ""
     """The key that it was proved by; empty on this machine."""
     request_id: str = ""
+    requests_per_minute: int = 0
+    """0: as many as the server allows."""
 
     def may(self, permission: Permission) -> bool:
         """Whether one of the roles grants this."""

@@ -15,6 +15,8 @@ from .job import MAX_TIME_US, Whole, check_id, check_name, check_size
 MAX_VALUE_BYTES = 16 * 1024
 MAX_RECORDS = 10_000
 """Of one kind."""
+MAX_ONCE = 100_000
+"""Of those that are committed with a change: beyond that an engine in memory drops the oldest."""
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -57,3 +59,14 @@ def check_record(kind: str, name: str, record: Record | None) -> None:
     if type(record) is not Record or (record.kind, record.name) != (kind, name):
         raise InvalidInput("record", f"{record!r} is not a record {kind} {name!r}")
     record.check()
+
+
+def check_once(record: Record | None) -> None:
+    """Raise ``InvalidInput`` if this cannot be committed with a change: such a record expires."""
+    if record is None:
+        return
+    if type(record) is not Record:
+        raise InvalidInput("once", f"a {type(record).__name__} is not a Record")
+    record.check()
+    if not record.expires_at_us:
+        raise InvalidInput("once", "give it a time at which it expires")

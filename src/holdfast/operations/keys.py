@@ -42,6 +42,7 @@ class KeyRequest(msgspec.Struct, frozen=True, kw_only=True):
     tenants: Sequence[str] = ()
     scopes: Sequence[str] = ()
     expires_at_us: int = 0
+    requests_per_minute: int = 0
 
 
 class KeyUse(msgspec.Struct, frozen=True):
@@ -49,6 +50,7 @@ class KeyUse(msgspec.Struct, frozen=True):
 
     at_us: int = 0
     address: str = ""
+    deprecated_calls: int = 0
 
 
 class KeyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +64,12 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     created_by: str
     expires_at: datetime | None
+    requests_per_minute: int
+    """0: as many as the server allows."""
     last_used_at: datetime | None
     last_used_from: str
+    deprecated_calls: int
+    """How many calls went to a version of the API that will end."""
     old_secret_until: datetime | None
     """Until when the secret before the newest one still counts."""
     state: str
@@ -82,8 +88,10 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
             created_at=date_of(key.created_at_us),
             created_by=key.created_by,
             expires_at=date_of(key.expires_at_us) if key.expires_at_us else None,
+            requests_per_minute=key.requests_per_minute,
             last_used_at=date_of(use.at_us) if use.at_us else None,
             last_used_from=use.address,
+            deprecated_calls=use.deprecated_calls,
             old_secret_until=date_of(max(old)) if old else None,
             state="expired" if key.expired(now_us) else "valid",
         )
@@ -121,6 +129,7 @@ class KeyOperations:
             created_at_us=now_us,
             created_by=who.by,
             expires_at_us=request.expires_at_us,
+            requests_per_minute=request.requests_per_minute,
         )
         key.check()
         _check_within(key, self._principal)
@@ -187,21 +196,24 @@ class KeyOperations:
         """Whether there is a key."""
         return bool(await self._engine.records(KIND))
 
-    async def used(self, key: ApiKey, address: str, now_us: int) -> None:
-        """Store that a key was used, at most once a minute."""
+    async def used(self, key: ApiKey, address: str, now_us: int, deprecated_calls: int = 0) -> bool:
+        """Store that a key was used, at most once a minute; return whether it is stored."""
         found = await self._engine.records(USE_KIND, [key.id])
         before = found[0] if found else None
+        use = KeyUse()
         if before is not None:
             use = msgspec.json.decode(before.value, type=KeyUse)
             if now_us - use.at_us < _USE_EVERY_US:
-                return
-        value = msgspec.json.encode(KeyUse(now_us, address)).decode()
+                return False
+        calls = use.deprecated_calls + deprecated_calls
+        value = msgspec.json.encode(KeyUse(now_us, address, calls)).decode()
         after = Record(USE_KIND, key.id, value)
         who = Attribution(key.name, "a key was used")
         try:
             await self._engine.set_record(USE_KIND, key.id, after, who, expected=before)
         except ChangedMeanwhile:
-            return  # another process has stored it
+            return False  # another process has stored it
+        return True
 
     async def _keys(self) -> list[ApiKey]:
         return [_key_of(one) for one in await self._engine.records(KIND)]
@@ -224,6 +236,8 @@ class KeyOperations:
             "tenants": list(key.tenants),
             "scopes": list(key.scopes),
         }
+        if key.requests_per_minute:
+            changes["requests_per_minute"] = key.requests_per_minute
         entry = entry_of(action, KIND, key.id, who, changes)
         attribution = Attribution(who.by, who.why, (entry,))
         expected = None if before is None else _record_of(before)

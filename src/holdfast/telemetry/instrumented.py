@@ -40,6 +40,7 @@ from holdfast.model.outage import (
 )
 from holdfast.model.outcome import Outcome, OutcomeKind
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.search import Filter
 
 from .counters import Metrics
@@ -121,9 +122,12 @@ class InstrumentedEngine(OperationLoggingEngine):
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
-        receipts = await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate)
+        receipts = await self.engine.enqueue(
+            jobs, caller=caller, on_duplicate=on_duplicate, once=once
+        )
         created, queue = 0, ""
         for new, receipt in zip(jobs, receipts, strict=True):
             if receipt.admission is Admission.CREATED:
@@ -139,10 +143,14 @@ class InstrumentedEngine(OperationLoggingEngine):
         return receipts
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``."""
-        receipts = await self.engine.append(events, caller=caller)
+        receipts = await self.engine.append(events, caller=caller, once=once)
         self.metrics.events_appended += sum(receipt.created for receipt in receipts)
         return receipts
 

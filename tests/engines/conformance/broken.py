@@ -14,6 +14,7 @@ from holdfast.engines.embedded.dependents import DependentEffects
 from holdfast.engines.embedded.fleet import Fleet
 from holdfast.engines.embedded.outage_book import OutageBook
 from holdfast.engines.embedded.outages import OutageCommands
+from holdfast.engines.embedded.record_book import RecordBook
 from holdfast.engines.embedded.sampler import FlowCounter, MemorySamples
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.engines.memory.state import MemoryState
@@ -384,7 +385,7 @@ class OutagesLast(MemoryEngine):
 
 class _NoFacts(Admin):
     def set_flag(self, name, attribution, now_us, *, on):
-        self._commit_audited(FlagSet(now_us, name, on), attribution.audit)
+        self._commit_audited(FlagSet(now_us, name, on), attribution, attribution.audit)
 
 
 class FactsMissing(MemoryEngine):
@@ -479,3 +480,16 @@ class MinutesForgotten(MemoryEngine):
     def __init__(self, **fields):
         super().__init__(**fields)
         self._sampler.store = _TwoHours()
+
+
+class _Forgetful(RecordBook):
+    def once(self, record, now_us):
+        return []
+
+
+class RecordsApart(MemoryEngine):
+    """Commits changes without the records that go with them."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self._core.records = _Forgetful(self._core.state.records)

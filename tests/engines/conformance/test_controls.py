@@ -24,6 +24,8 @@ FAST = settings(
 )
 
 NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
+    (broken.RecordsApart, "test_jobs_and_their_record_are_committed_together", ()),
+    (broken.RecordsApart, "test_an_action_and_its_record_are_committed_together", ("edit",)),
     (broken.KeysBesideEachOther, "test_nothing_of_a_key_is_claimed_while_one_is_in_flight", ()),
     (broken.NoPrefixRule, "test_a_later_one_cannot_end_before_an_earlier_one", ()),
     (broken.NoPrefixRule, "test_when_one_returns_those_behind_it_are_released", ("retry",)),

@@ -36,6 +36,13 @@ def keys_group() -> None:
 )
 @click.option("--tenant", "tenants", multiple=True, help="A tenant that it reaches (all).")
 @click.option("--scope", "scopes", multiple=True, help="A scope that it reaches (all).")
+@click.option(
+    "--rate",
+    "requests_per_minute",
+    type=click.IntRange(min=1, max=100_000_000),
+    metavar="N",
+    help="How many requests a minute it may send (as `holdfast serve` says).",
+)
 @click.option("--expires-in", metavar="DURATION", help="How long it counts (for ever).")
 @who_options
 @_JSON
@@ -46,6 +53,7 @@ def create_key(
     roles: tuple[str, ...],
     tenants: tuple[str, ...],
     scopes: tuple[str, ...],
+    requests_per_minute: int | None,
     expires_in: str | None,
     *,
     who: Callable[[], Author],
@@ -62,7 +70,12 @@ def create_key(
         seconds = seconds_of("--expires-in", expires_in)
         expires_at_us = SystemClock().now_us() + int(seconds * MICROSECONDS)
     request = KeyRequest(
-        name=name, roles=roles, tenants=tenants, scopes=scopes, expires_at_us=expires_at_us
+        name=name,
+        roles=roles,
+        tenants=tenants,
+        scopes=scopes,
+        expires_at_us=expires_at_us,
+        requests_per_minute=requests_per_minute or 0,
     )
     asked = who()
     made = store_access.write_store(

@@ -10,6 +10,8 @@ from holdfast.cli.event_options import app_option
 from holdfast.cli.group import CommandContext
 from holdfast.cli.output import echo
 
+_LIMIT = click.IntRange(0, 100_000_000)
+
 
 @click.command("serve")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
@@ -35,6 +37,27 @@ from holdfast.cli.output import echo
     metavar="FILE",
     help="A file with a token that /metrics takes, beside keys that may see all counts.",
 )
+@click.option(
+    "--key-rate",
+    type=_LIMIT,
+    default=60_000,
+    show_default=True,
+    help="How many requests a minute a key may send, if it has no rate of its own; 0: any number.",
+)
+@click.option(
+    "--tenant-rate",
+    type=_LIMIT,
+    default=120_000,
+    show_default=True,
+    help="How many requests a minute the keys of a tenant may send together; 0: any number.",
+)
+@click.option(
+    "--tenant-jobs",
+    type=click.IntRange(0, 1_000_000),
+    default=0,
+    show_default=True,
+    help="How many unfinished jobs a tenant may have; 0: any number.",
+)
 @app_option
 @click.pass_obj
 def serve(
@@ -46,6 +69,9 @@ def serve(
     allowed_hosts: tuple[str, ...],
     metrics_token_file: str,
     app: str | None,
+    key_rate: int,
+    tenant_rate: int,
+    tenant_jobs: int,
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
 
@@ -53,6 +79,7 @@ def serve(
     first. Events are checked by the catalog files of the settings, and by the types of --app.
     """
     from holdfast.api.declarations import Declarations  # noqa: PLC0415 - for serving only
+    from holdfast.api.limits import LimitOptions  # noqa: PLC0415
     from holdfast.api.server import ApiOptions  # noqa: PLC0415 - plain commands import no server
     from holdfast.api.server import serve as serve_api  # noqa: PLC0415
     from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
@@ -70,6 +97,7 @@ def serve(
         key_file=key_file,
         allowed_hosts=allowed_hosts,
         metrics_token_file=metrics_token_file,
+        limits=LimitOptions(key_rate=key_rate, tenant_rate=tenant_rate, max_jobs=tenant_jobs),
     )
     declared = Declarations.of(registry, settings)
     with event_loop_runner(settings) as runner:

@@ -287,7 +287,7 @@ _HANDLERS = [
     _handler(
         messages.ENQUEUE,
         lambda engine, call: engine.enqueue(
-            call.jobs, caller=call.caller, on_duplicate=call.on_duplicate
+            call.jobs, caller=call.caller, on_duplicate=call.on_duplicate, once=call.once
         ),
     ),
     _handler(messages.SETTLE, _settle),
@@ -407,7 +407,10 @@ _HANDLERS = [
         ),
     ),
     _handler(messages.SAMPLES, _samples),
-    _handler(messages.APPEND, lambda engine, call: engine.append(call.events, caller=call.caller)),
+    _handler(
+        messages.APPEND,
+        lambda engine, call: engine.append(call.events, caller=call.caller, once=call.once),
+    ),
     _handler(
         messages.GET_EVENTS,
         lambda engine, call: engine.get_events(call.ids, tenant=call.tenant, caller=call.caller),

@@ -115,7 +115,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome, release
 from holdfast.model.policy import QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
-from holdfast.model.record import Record, check_record, check_record_names
+from holdfast.model.record import Record, check_once, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -197,15 +197,17 @@ class ClientEngine:
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         jobs = check_all("jobs", jobs, NewJob)
         _check_caller(caller)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        check_once(once)
         now_us = self._clock.now_us()
         sent_jobs = _to_send(jobs, now_us, self._random_bytes)
-        call = messages.EnqueueCall(sent_jobs, caller, on_duplicate)
+        call = messages.EnqueueCall(sent_jobs, caller, on_duplicate, once)
         try:
             return await self._channel.call_once(messages.ENQUEUE, call)
         except ConnectionBroken:
@@ -215,7 +217,7 @@ class ClientEngine:
                 if job.id is None and new.id is not None
             )
             sent = SentEnqueue(sent_jobs, fresh, caller, on_duplicate, now_us)
-            return await self._enqueue_again(sent)
+            return await self._enqueue_again(sent, once)
         except InvalidInput as error:
             if error.field == messages.ENQUEUE.name:  # the call could not be written or read
                 for new in sent_jobs:
@@ -484,13 +486,18 @@ class ClientEngine:
     # --- events ------------------------------------------------------------------------------
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``; after a lost reply it is repeated: ids make that safe."""
         news = check_events(events)
         _check_caller(caller)
+        check_once(once)
         sent = events_to_send(news, self._clock.now_us(), self._random_bytes)
-        call = messages.AppendCall(sent, caller)
+        call = messages.AppendCall(sent, caller, once)
         try:
             return await self._channel.call_once(messages.APPEND, call)
         except ConnectionBroken:
@@ -836,9 +843,9 @@ class ClientEngine:
                 f"{verb.name} was done: look before you do it again"
             ) from None
 
-    async def _enqueue_again(self, sent: SentEnqueue) -> list[Receipt]:
+    async def _enqueue_again(self, sent: SentEnqueue, once: Record | None) -> list[Receipt]:
         advice = f"ask for {_some(sent.jobs)} before you enqueue again"
-        call = messages.EnqueueCall(sent.jobs, sent.caller, sent.on_duplicate)
+        call = messages.EnqueueCall(sent.jobs, sent.caller, sent.on_duplicate, once)
         try:
             receipts = await self._channel.call_again(messages.ENQUEUE, call, advice)
         except DuplicateId as refused:

@@ -46,6 +46,7 @@ from holdfast.model.group_life import GroupChange, change_life, is_over, with_be
 from holdfast.model.job import Edit, Job, JobRef, State
 from holdfast.model.operation import Operation
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
+from holdfast.model.record import Record
 from holdfast.model.search import (
     EVERYTHING,
     MAX_PAGE,
@@ -90,14 +91,14 @@ class Admin:
         if expected is not None and current != expected:
             raise ChangedMeanwhile("queue", queue)
         audit = with_facts(attribution.audit, policy_facts(current, policy))
-        self._commit_audited(PolicySet(now_us, queue, policy), audit)
+        self._commit_audited(PolicySet(now_us, queue, policy), attribution, audit)
 
     def set_flag(
         self, name: str, attribution: Attribution, now_us: int, *, on: bool | None
     ) -> None:
         """Switch a flag; None removes it."""
         audit = with_facts(attribution.audit, flag_facts(self._state.flags.get(name), on))
-        self._commit_audited(FlagSet(now_us, name, on), audit)
+        self._commit_audited(FlagSet(now_us, name, on), attribution, audit)
 
     def set_schedule(
         self,
@@ -112,7 +113,7 @@ class Admin:
         if expected is not None and current != expected:
             raise ChangedMeanwhile("schedule", name)
         audit = with_facts(attribution.audit, schedule_facts(current, schedule))
-        self._commit_audited(ScheduleSet(now_us, name, schedule), audit)
+        self._commit_audited(ScheduleSet(now_us, name, schedule), attribution, audit)
 
     async def set_group(
         self, group_id: str, change: GroupChange, attribution: Attribution
@@ -136,18 +137,38 @@ class Admin:
                     if name not in groups and is_over(other, now_us)
                 ]
                 entries = with_before_and_after(attribution.audit, before, after)
-                self._core.commit([*effects, *self._core.audited(entries, now_us)])
+                self._core.commit([*effects, *self._core.attributed(attribution, entries, now_us)])
 
             await self._core.answer(decide)
             found = await self._queries.groups(EVERYTHING, SYSTEM)
         return next((one for one in found if one.id == group_id), None)
 
-    def _commit_audited(self, effect: Setting, audit: Sequence[AuditEntry]) -> None:
-        self._core.commit([effect, *self._core.audited(audit, effect.at_us)])
+    def set_record(
+        self,
+        kind: str,
+        name: str,
+        after: Record | None,
+        expected: Record | None,
+        attribution: Attribution,
+        now_us: int,
+    ) -> None:
+        """Store a record if it is as expected until then."""
+        effects = self._core.records.set(kind, name, after, expected, now_us)
+        self._core.commit(
+            [*effects, *self._core.attributed(attribution, attribution.audit, now_us)]
+        )
 
-    def audit(self, entries: Sequence[AuditEntry], now_us: int) -> AuditHead:
+    def _commit_audited(
+        self, effect: Setting, attribution: Attribution, audit: Sequence[AuditEntry]
+    ) -> None:
+        self._core.commit([effect, *self._core.attributed(attribution, audit, effect.at_us)])
+
+    def audit(
+        self, entries: Sequence[AuditEntry], now_us: int, once: Record | None = None
+    ) -> AuditHead:
         """Add entries to the audit; return where it ends now."""
-        self._core.commit(self._core.audited(entries, now_us))
+        with_them = self._core.records.once(once, now_us)
+        self._core.commit([*self._core.audited(entries, now_us), *with_them])
         return self._state.audit_head
 
     # --- jobs --------------------------------------------------------------------------------
@@ -300,7 +321,10 @@ class Admin:
             except IllegalTransition:
                 if named:
                     raise
-        jobs = self.commit_action(picked, attribution.audit, now_us, kept=kept)
+        once = self._core.records.once(attribution.once, now_us) if picked else []
+        jobs = self.commit_action(
+            picked, attribution.audit, now_us, and_then=lambda _count: once, kept=kept
+        )
         return AdminResult(jobs, kept, so_far.more or len(jobs) < len(picked))
 
     def current(self, job: Job) -> Job | None:

@@ -17,6 +17,7 @@ from holdfast.model.errors import LeaseLost, StorageFull, TooLarge
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import Job, JobRef, NewJob, State
 from holdfast.model.outcome import Outcome, release
+from holdfast.model.record import Record
 
 from .admission import JobAdmission, PendingEnqueue
 from .core import EmbeddedCore
@@ -32,12 +33,19 @@ class Commands:
         self._state = core.state
 
     def enqueue(
-        self, jobs: Sequence[NewJob], caller: Caller, on_duplicate: OnDuplicate, now_us: int
+        self,
+        jobs: Sequence[NewJob],
+        caller: Caller,
+        on_duplicate: OnDuplicate,
+        now_us: int,
+        once: Record | None = None,
     ) -> list[Receipt]:
         """Admit these jobs, all or none."""
+        with_them = self._core.records.once(once, now_us)
         admission = self._admission(len(jobs), now_us)
         receipts = admission.take(jobs, caller, on_duplicate)
-        self._core.commit(admission.effects, essential=False)
+        if admission.effects:
+            self._core.commit([*admission.effects, *with_them], essential=False)
         return receipts
 
     def _admission(self, count: int, now_us: int) -> JobAdmission:
@@ -222,14 +230,20 @@ class Commands:
             if job.token in forced_tokens:
                 forced_jobs.append((job, lost[-1]))
         audit: tuple[AuditEntry, ...] = ()
+        once: list[Effect] = []
         if attribution is not None and forced_jobs:
             audit = with_facts(attribution.audit, facts_of(forced_jobs))
+            once = core.records.once(attribution.once, now_us)
         unclaimed: list[Effect] = [
             lifecycle.expire(job, now_us) for job in self._state.expired(limit, caller, now_us)
         ]
         jobs = core.commit_most(
             [*lost, *unclaimed],
-            lambda ended: [*self.with_dependents(ended, now_us), *core.audited(audit, now_us)],
+            lambda ended: [
+                *self.with_dependents(ended, now_us),
+                *core.audited(audit, now_us),
+                *once,
+            ],
         )
         return Reclaim(jobs[: len(lost)], jobs[len(lost) :])
 

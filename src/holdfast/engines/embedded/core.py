@@ -12,8 +12,8 @@ from holdfast.engines.contract import Capabilities, Counts, EngineOptions
 from holdfast.engines.queue_stats import QueueStats
 from holdfast.model import audit as auditing
 from holdfast.model.access import SYSTEM, Caller
-from holdfast.model.audit import AuditEntry, AuditHead, AuditRecord
-from holdfast.model.effects import Audited, Effect, Purged, ScheduleState
+from holdfast.model.audit import Attribution, AuditEntry, AuditHead, AuditRecord
+from holdfast.model.effects import Audited, Effect, Purged, RecordSet, ScheduleState
 from holdfast.model.errors import DurabilityLost, EngineClosed, StorageFull, TooLarge
 from holdfast.model.explain import ClaimUsage
 from holdfast.model.group_life import GroupLife
@@ -26,6 +26,7 @@ from holdfast.model.subscription import Subscription
 
 from .history import HistoryStore, StateCounts
 from .outage_book import OutageBook
+from .record_book import RecordBook
 from .sampler import FlowCounter
 from .waiters import ClaimWaiters
 
@@ -185,6 +186,7 @@ class EmbeddedCore:
         self.random_bytes = random_bytes
         self.options = options
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
+        self.records = RecordBook(state.records)
         self.waiters = ClaimWaiters(clock)
         self.flows = FlowCounter()
         self.ahead_us = 0
@@ -267,6 +269,8 @@ class EmbeddedCore:
             raise
         if state.audit_head is not audit_head:
             self._unlogged += [one.record for one in effects if isinstance(one, Audited)]
+        if RecordSet in (type(effects[0]), type(effects[-1])):  # they are never in between
+            self.records.took([one for one in effects if isinstance(one, RecordSet)])
         self.flows.count(effects, jobs)
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
@@ -319,6 +323,12 @@ class EmbeddedCore:
             head = auditing.head_of(record)
             effects.append(Audited(now_us, record))
         return effects
+
+    def attributed(
+        self, attribution: Attribution, entries: Sequence[AuditEntry], now_us: int
+    ) -> list[Effect]:
+        """Return the effects that add these entries, and the record that goes with the change."""
+        return [*self.audited(entries, now_us), *self.records.once(attribution.once, now_us)]
 
     # --- look --------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
-from holdfast.model.record import Record, check_record, check_record_names
+from holdfast.model.record import Record, check_once, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -130,7 +130,6 @@ from .history import HistoryStore
 from .operation_steps import OperationSteps
 from .outages import OutageCommands
 from .queries import Queries
-from .record_book import RecordBook
 from .sampler import MemorySamples, Sampler, SampleStore
 
 
@@ -168,7 +167,6 @@ class EmbeddedEngine:
         self._operations = self.operations_type(self._core, self._queries, self._admin)
         self._fleet = self.fleet_type(random_bytes)
         self._events = events
-        self._record_book = RecordBook(self._core)
         self._event_log = self.event_log_type(self._core, events)
         self.read_models = SqliteReadModels(read_models, self, threads)
         self._sampler = Sampler(
@@ -189,6 +187,7 @@ class EmbeddedEngine:
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         core = self._core
@@ -196,10 +195,11 @@ class EmbeddedEngine:
         jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
-        if core.log.many_callers or self._enqueue_batcher.waiting:
+        check_once(once)
+        if once is None and (core.log.many_callers or self._enqueue_batcher.waiting):
             return await self._enqueue_batcher.add(jobs, caller, on_duplicate)
         return await core.answer(
-            lambda now: self._commands.enqueue(jobs, caller, on_duplicate, now)
+            lambda now: self._commands.enqueue(jobs, caller, on_duplicate, now, once)
         )
 
     async def settle(
@@ -547,13 +547,18 @@ class EmbeddedEngine:
     # --- events ------------------------------------------------------------------------------
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``."""
         news = check_events(events)
+        check_once(once)
         self._core.check_open()
         await self._events.room()
-        return await self._core.answer(lambda now: self._event_log.append(news, caller, now))
+        return await self._core.answer(lambda now: self._event_log.append(news, caller, now, once))
 
     async def get_events(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
@@ -644,7 +649,7 @@ class EmbeddedEngine:
     async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
         """See ``Engine.records``."""
         check_record_names(kind, names)
-        return await self._core.answer(lambda now: self._record_book.find(kind, names, now))
+        return await self._core.answer(lambda now: self._core.records.find(kind, names, now))
 
     async def set_record(
         self,
@@ -660,7 +665,7 @@ class EmbeddedEngine:
         check_record(kind, name, after)
         _check_may_set(kind, name, attribution, caller)
         await self._core.answer(
-            lambda now: self._record_book.set(kind, name, after, expected, attribution, now)
+            lambda now: self._admin.set_record(kind, name, after, expected, attribution, now)
         )
 
     # --- the fleet ---------------------------------------------------------------------------
@@ -699,7 +704,9 @@ class EmbeddedEngine:
         """See ``Engine.command``."""
         targets = check_command(command, process_ids, attribution, ttl_seconds, caller)
         # Sent when its audit is durable.
-        await self._core.answer(lambda now: self._admin.audit(attribution.audit, now))
+        await self._core.answer(
+            lambda now: self._admin.audit(attribution.audit, now, attribution.once)
+        )
         who = attribution.by, attribution.why
         return self._fleet.command(command, targets, who, ttl_seconds, self._core.now_us())
 

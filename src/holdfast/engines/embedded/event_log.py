@@ -39,6 +39,7 @@ from holdfast.model.event import (
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
 from holdfast.model.job import check_name
 from holdfast.model.projection import ProjectionState
+from holdfast.model.record import Record
 from holdfast.model.subscription import MAX_SUBSCRIPTIONS, Subscription, admitted_job
 
 from .core import EmbeddedCore
@@ -53,12 +54,16 @@ class EventLog:
         self._state = core.state
         self._events = events
 
-    def append(self, news: Sequence[NewEvent], caller: Caller, now_us: int) -> list[EventReceipt]:
+    def append(
+        self, news: Sequence[NewEvent], caller: Caller, now_us: int, once: Record | None = None
+    ) -> list[EventReceipt]:
         """Store these events and their jobs, all or none."""
+        with_them = self._core.records.once(once, now_us)
         receipts, events = self._accepted(news, caller, now_us)
         effects: list[Effect] = [EventAppended(now_us, event) for event in events]
         named = {new.id.lower() for new in news if new.id is not None}
         effects += self._jobs(events, named, now_us)
+        effects += with_them if events else []
         try:
             self._core.commit(effects, essential=False)
         except TooLarge as error:
@@ -146,7 +151,7 @@ class EventLog:
         """Store what is known about a projection."""
         if self._state.projections.get(after.name) != expected:
             raise ChangedMeanwhile("projection", after.name)
-        audit = self._core.audited(attribution.audit, now_us)
+        audit = self._core.attributed(attribution, attribution.audit, now_us)
         self._core.commit([ProjectionSet(now_us, after.name, after), *audit])
 
     def set_subscription(
@@ -172,5 +177,5 @@ class EventLog:
             subscription = replace(subscription, since_version=since)
         audit = with_facts(attribution.audit, subscription_facts(current, subscription))
         effect = SubscriptionSet(now_us, name, subscription, version)
-        self._core.commit([effect, *self._core.audited(audit, now_us)])
+        self._core.commit([effect, *self._core.attributed(attribution, audit, now_us)])
         return subscription

@@ -28,6 +28,7 @@ from holdfast.model.operation import (
     OperationStep,
 )
 from holdfast.model.operation_members import Selection
+from holdfast.model.record import Record
 from holdfast.model.search import MAX_PAGE, Place, place_of
 
 from .admin import Admin, Decide, SkipReason
@@ -84,7 +85,9 @@ class OperationSteps:
             if new.limit is not None and new.limit <= operations.MOST_FOR_BOUND:
                 found = await self._select(started, new.limit)
                 started = replace(started, until=found.after)
-            return await self._core.answer(lambda now: self._put(started, attribution.audit, now))
+            return await self._core.answer(
+                lambda now: self._put(started, attribution.audit, now, attribution.once)
+            )
 
     async def _check_named(self, operation: Operation) -> None:
         """Raise if a job that is named does not exist, or the action cannot be applied to it."""
@@ -115,7 +118,7 @@ class OperationSteps:
             def decide(now_us: int) -> Operation:
                 current = self.get(operation_id, caller)
                 changed = operations.change(current, asked, attribution.by, now_us)
-                return self._put(changed, attribution.audit, now_us)
+                return self._put(changed, attribution.audit, now_us, attribution.once)
 
             return await self._core.answer(decide)
 
@@ -206,8 +209,15 @@ class OperationSteps:
             operation.action, attribution, named=bool(operation.wanted.ids)
         )
 
-    def _put(self, operation: Operation, audit: Sequence[AuditEntry], now_us: int) -> Operation:
-        self._core.commit(self._effects(operation, audit, now_us))
+    def _put(
+        self,
+        operation: Operation,
+        audit: Sequence[AuditEntry],
+        now_us: int,
+        once: Record | None = None,
+    ) -> Operation:
+        with_it = self._core.records.once(once, now_us)
+        self._core.commit([*self._effects(operation, audit, now_us), *with_it])
         return operation
 
     def _effects(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.engines.outages import OutageChange, answer_reports, log_changes, set_by_hand
 from holdfast.model.audit import Attribution
-from holdfast.model.effects import OutageSet
+from holdfast.model.effects import Effect, OutageSet
 from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 
 from .core import EmbeddedCore
@@ -37,7 +37,9 @@ class OutageCommands:
         if not changes:
             return
         core = self._core
-        audit = () if attribution is None else core.audited(attribution.audit, now_us)
-        core.commit([*(OutageSet(now_us, change.after) for change in changes), *audit])
+        effects: list[Effect] = [OutageSet(now_us, change.after) for change in changes]
+        if attribution is not None:
+            effects += core.attributed(attribution, attribution.audit, now_us)
+        core.commit(effects)
         core.waiters.wake_all()
         log_changes(changes, now_us)

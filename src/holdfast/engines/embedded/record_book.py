@@ -2,48 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
+from itertools import islice
 
-from holdfast.model.audit import Attribution
 from holdfast.model.effects import Effect, RecordSet
 from holdfast.model.errors import ChangedMeanwhile, InvalidInput
-from holdfast.model.record import MAX_RECORDS, Record
+from holdfast.model.record import MAX_ONCE, MAX_RECORDS, Record
 
-from .core import EmbeddedCore
+_DROPPED_AT_ONCE = 2
+"""How many old records go with each that is committed with a change: more than come."""
 
 
 class RecordBook:
     """Each method decides on records; its arguments are checked already."""
 
-    def __init__(self, core: EmbeddedCore) -> None:
-        self._core = core
-        self._records = core.state.records
+    def __init__(self, records: MutableMapping[tuple[str, str], Record]) -> None:
+        self._records = records
+        self._names: dict[str, dict[str, None]] = {}
+        """The names of each kind, those stored first in front."""
+        self._named = 0
 
     def find(self, kind: str, names: Sequence[str], now_us: int) -> list[Record]:
         """Return the records of a kind, or those of these names, by name."""
-        if names:
-            found = [self._records.get((kind, name)) for name in sorted(set(names))]
-        else:
-            found = [self._records[one] for one in sorted(self._records) if one[0] == kind]
+        wanted = sorted(set(names)) if names else sorted(self._of_kind(kind))
+        found = [self._records.get((kind, name)) for name in wanted]
         return [one for one in found if one is not None and not one.expired(now_us)]
 
     def set(
-        self,
-        kind: str,
-        name: str,
-        after: Record | None,
-        expected: Record | None,
-        attribution: Attribution,
-        now_us: int,
-    ) -> None:
-        """Store a record if it is as expected until then; those that expired are dropped."""
+        self, kind: str, name: str, after: Record | None, expected: Record | None, now_us: int
+    ) -> list[Effect]:
+        """Return the effects that store a record if it is as expected until then.
+
+        Where one is added, those that expired are dropped.
+        """
         found = self.find(kind, [name], now_us)
         if (found[0] if found else None) != expected:
             raise ChangedMeanwhile(kind, name)
-        others = [one for one in self._records.values() if one.kind == kind and one.name != name]
-        expired = [one for one in others if one.expired(now_us)]
-        if after is not None and len(others) - len(expired) >= MAX_RECORDS:
-            raise InvalidInput(kind, f"there are {MAX_RECORDS:,} already: remove some first")
         effects: list[Effect] = [RecordSet(now_us, kind, name, after)]
-        effects += [RecordSet(now_us, kind, one.name, None) for one in expired]
-        self._core.commit([*effects, *self._core.audited(attribution.audit, now_us)])
+        if after is None or expected is not None:
+            return effects
+        others = [self._records[kind, one] for one in self._of_kind(kind) if one != name]
+        expired = [one for one in others if one.expired(now_us)]
+        if len(others) - len(expired) >= MAX_RECORDS:
+            raise InvalidInput(kind, f"there are {MAX_RECORDS:,} already: remove some first")
+        return effects + [RecordSet(now_us, kind, one.name, None) for one in expired]
+
+    def once(self, record: Record | None, now_us: int) -> list[Effect]:
+        """Return the effects that commit a record with a change; raise if it exists.
+
+        The oldest go if they have expired, or if there are too many.
+        """
+        if record is None:
+            return []
+        kind, name = record.kind, record.name
+        if self.find(kind, [name], now_us):
+            raise ChangedMeanwhile(kind, name)
+        names = self._of_kind(kind)
+        over = len(names) - MAX_ONCE + 1
+        oldest = [one for one in islice(names, _DROPPED_AT_ONCE) if one != name]
+        dropped = [
+            one
+            for number, one in enumerate(oldest)
+            if number < over or self._records[kind, one].expired(now_us)
+        ]
+        effects: list[Effect] = [RecordSet(now_us, kind, one, None) for one in dropped]
+        return [*effects, RecordSet(now_us, kind, name, record)]
+
+    def took(self, effects: Sequence[RecordSet]) -> None:
+        """Take note of changes that were committed."""
+        for effect in effects:
+            names = self._names.setdefault(effect.kind, {})
+            self._named -= len(names)
+            if effect.record is None:
+                names.pop(effect.name, None)
+            else:
+                names[effect.name] = None
+            self._named += len(names)
+
+    def _of_kind(self, kind: str) -> dict[str, None]:
+        if self._named != len(self._records):  # they were loaded, not committed
+            self._names = {}
+            for one, name in self._records:
+                self._names.setdefault(one, {})[name] = None
+            self._named = len(self._records)
+        return self._names.get(kind, {})

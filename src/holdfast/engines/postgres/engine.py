@@ -99,7 +99,7 @@ from holdfast.model.outage import DependencyReport, Outage, OutageUpdate
 from holdfast.model.outcome import Outcome
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.projection import ProjectionState, check_projection_name
-from holdfast.model.record import Record, check_record, check_record_names
+from holdfast.model.record import Record, check_once, check_record, check_record_names
 from holdfast.model.samples import SAMPLE_SECONDS, Series, sample_query
 from holdfast.model.search import (
     EVERYTHING,
@@ -222,6 +222,7 @@ class PostgresEngine:
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         self._database.check_open()
@@ -229,10 +230,14 @@ class PostgresEngine:
             jobs = check_all("jobs", jobs, NewJob)
         if on_duplicate not in ("refuse", "skip"):
             raise InvalidInput("on_duplicate", f"{on_duplicate!r} is not refuse or skip")
+        check_once(once)
         now_us = self._resources.clock.now_us()
         ids = rising_uuid7s(now_us, random_bytes(RANDOM_BYTES * len(jobs)))
         request = EnqueueRequest(jobs, caller, on_duplicate, ids)
-        await self._enqueuer.batcher(request).add(request)
+        if once is None:
+            await self._enqueuer.batcher(request).add(request)
+        else:
+            await self._enqueuer.enqueue([request], once)
         return request.receipts()
 
     def claim(
@@ -470,6 +475,8 @@ class PostgresEngine:
         done, changes = await self._resources.perform_once(
             "operation",
             lambda: actions.operate(matching, make(), attribution, limit, caller, self._context()),
+            once=attribution.once,
+            changed=lambda done: bool(done[0].jobs),
         )
         self._resources.announce(changes)
         return done
@@ -496,6 +503,7 @@ class PostgresEngine:
         await self._resources.perform_once(
             "set_policy",
             lambda: policy_verbs.set_policy(queue, wanted, attribution, expected, self._context()),
+            once=attribution.once,
         )
         self._resources.watermarks.forget()
         self._resources.waiters.wake((), [queue])
@@ -512,7 +520,9 @@ class PostgresEngine:
         check_switch(on)
         _check_unlimited("flag", name, attribution, caller)
         await self._resources.perform_once(
-            "set_flag", lambda: policy_verbs.set_flag(name, attribution, self._context(), to=on)
+            "set_flag",
+            lambda: policy_verbs.set_flag(name, attribution, self._context(), to=on),
+            once=attribution.once,
         )
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
@@ -538,6 +548,7 @@ class PostgresEngine:
             lambda: policy_verbs.set_schedule(
                 name, schedule, attribution, expected, self._context()
             ),
+            once=attribution.once,
         )
 
     async def set_group(
@@ -554,6 +565,7 @@ class PostgresEngine:
         return await self._resources.perform_once(
             "set_group",
             lambda: failure_groups.set_group(group_id, change, attribution, self._context()),
+            once=attribution.once,
         )
 
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
@@ -570,17 +582,26 @@ class PostgresEngine:
     # --- events ------------------------------------------------------------------------------
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``. It is safe to repeat: the ids tell what is stored."""
         news = check_events(events)
+        check_once(once)
         self._database.check_open()
         now_us = self._resources.clock.now_us()
         ids = rising_uuid7s(now_us, random_bytes(RANDOM_BYTES * len(news)))
         request = AppendRequest(news, caller, ids, now_us)
         context = self._resources.enqueue_context(0)
-        done = await self._database.perform(
-            lambda: append_verbs.append(request, context), idempotent=True
+        done = await self._resources.perform_once(
+            "append",
+            lambda: append_verbs.append(request, context),
+            idempotent=True,
+            once=once,
+            changed=lambda done: any(receipt.created for receipt in done.receipts),
         )
         self._resources.take_times(context.created_us, done.jobs)
         if done.queues:
@@ -643,6 +664,7 @@ class PostgresEngine:
             lambda: subscription_verbs.set_subscription(
                 name, subscription, attribution, self._context()
             ),
+            once=attribution.once,
         )
 
     async def open_fanouts(self, version: int) -> list[str]:
@@ -691,6 +713,7 @@ class PostgresEngine:
         await self._resources.perform_once(
             "set_projection",
             lambda: projection_verbs.set_projection(state, expected, attribution, self._context()),
+            once=attribution.once,
         )
 
     async def fanout_settled(self, version: int) -> bool:
@@ -722,6 +745,7 @@ class PostgresEngine:
             lambda: record_verbs.set_record(
                 kind, name, after, expected, attribution, self._context()
             ),
+            once=attribution.once,
         )
 
     # --- outages -----------------------------------------------------------------------------
@@ -747,6 +771,7 @@ class PostgresEngine:
         change = await self._resources.perform_once(
             "set_outage",
             lambda: outages.set_outage(dependency, attribution, self._context(), on=on),
+            once=attribution.once,
         )
         self._outages_changed([change])
         return change.after
@@ -770,8 +795,11 @@ class PostgresEngine:
     ) -> Operation:
         """See ``Engine.start_operation``. It is safe to repeat: the caller chose the id."""
         check_operation(new, attribution)
-        return await self._database.perform(
-            lambda: operations.start(new, attribution, caller, self._context()), idempotent=True
+        return await self._resources.perform_once(
+            "start_operation",
+            lambda: operations.start(new, attribution, caller, self._context()),
+            idempotent=True,
+            once=attribution.once,
         )
 
     async def advance_operation(self, operation_id: str) -> OperationStep:
@@ -812,6 +840,7 @@ class PostgresEngine:
         return await self._resources.perform_once(
             "change_operation",
             lambda: operations.change(operation_id, change, attribution, caller, self._context()),
+            once=attribution.once,
         )
 
     # --- the fleet ---------------------------------------------------------------------------
@@ -856,6 +885,7 @@ class PostgresEngine:
         await self._resources.perform_once(
             "command",
             lambda: fleet.send(sent, targets, ttl_seconds, attribution.audit, self._context()),
+            once=attribution.once,
         )
         return sent.id
 

@@ -7,7 +7,9 @@ from typing import TypeVar
 
 from holdfast.engines.clock import Clock, SystemClock, monotonic
 from holdfast.engines.embedded.waiters import ClaimWaiters
+from holdfast.model.record import Record
 
+from .admin.records import with_once
 from .call_context import CallContext
 from .connection.database import Database
 from .connection.sansio import SansIO
@@ -67,14 +69,24 @@ class EngineResources:
             self._last_created_us = max(self._last_created_us, first_us + jobs - 1)
 
     async def perform_once(
-        self, verb: str, make: Callable[[], SansIO[T]], *, idempotent: bool = False
+        self,
+        verb: str,
+        make: Callable[[], SansIO[T]],
+        *,
+        idempotent: bool = False,
+        once: Record | None = None,
+        changed: Callable[[T], bool] = lambda _done: True,
     ) -> T:
         """Perform a verb that is not repeated after a lost reply, unless it is ``idempotent``.
 
-        Raise ``Unavailable`` if its outcome is unknown.
+        ``once`` is committed with what it ``changed``: it tells a repetition. Raise
+        ``Unavailable`` if its outcome is unknown.
         """
+        idempotent = idempotent or once is not None
         try:
-            return await self.database.perform(make, idempotent=idempotent)
+            return await self.database.perform(
+                lambda: with_once(make(), once, self.context(), changed), idempotent=idempotent
+            )
         except CommitUnknown as error:
             raise outcome_unknown(verb) from error.__cause__
 

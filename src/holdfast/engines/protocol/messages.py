@@ -89,6 +89,7 @@ class EnqueueCall(msgspec.Struct, frozen=True, array_like=True):
     jobs: list[NewJob]
     caller: Caller = SYSTEM
     on_duplicate: OnDuplicate = "refuse"
+    once: Record | None = None
 
 
 class ClaimCall(msgspec.Struct, frozen=True, array_like=True):
@@ -418,6 +419,7 @@ class AppendCall(msgspec.Struct, frozen=True, array_like=True):
 
     events: list[NewEvent]
     caller: Caller = SYSTEM
+    once: Record | None = None
 
 
 class FindEventsCall(msgspec.Struct, frozen=True, array_like=True):

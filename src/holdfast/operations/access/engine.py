@@ -94,11 +94,12 @@ class AuthorizedEngine:
         *,
         caller: Caller = SYSTEM,
         on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         await self._require(Permission.JOB_CREATE)
         return await self._engine.enqueue(
-            jobs, caller=self._reach(caller), on_duplicate=on_duplicate
+            jobs, caller=self._reach(caller), on_duplicate=on_duplicate, once=once
         )
 
     async def claim(
@@ -279,13 +280,17 @@ class AuthorizedEngine:
         return self._shown(edited)
 
     async def append(
-        self, events: Sequence[NewEvent], *, caller: Caller = SYSTEM
+        self,
+        events: Sequence[NewEvent],
+        *,
+        caller: Caller = SYSTEM,
+        once: Record | None = None,
     ) -> list[EventReceipt]:
         """See ``Engine.append``."""
         await self._require(Permission.EVENT_APPEND)
         if any(event.supersedes for event in events):
             await self._require(Permission.EVENT_CORRECT)
-        return await self._engine.append(events, caller=self._reach(caller))
+        return await self._engine.append(events, caller=self._reach(caller), once=once)
 
     async def get_events(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM

@@ -33,6 +33,7 @@ from .history import HistoryRules
 from .holds import HoldRules
 from .keys import KeyRules
 from .lease import LeaseRules
+from .once import CommittedOnceRules
 from .operations import OperationPaceRules, OperationRules
 from .outages import OutageRules
 from .policies import PolicyRules
@@ -89,7 +90,12 @@ class BulkRules(OperationRules, OperationPaceRules):
 
 
 class RecordRules(
-    AuditRules, AuditFactRules, AuditSearchRules, FlagAndScheduleRules, StoredRecordRules
+    AuditRules,
+    AuditFactRules,
+    AuditSearchRules,
+    FlagAndScheduleRules,
+    StoredRecordRules,
+    CommittedOnceRules,
 ):
     """The audit, flags, schedules and records."""
 

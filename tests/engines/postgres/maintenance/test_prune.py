@@ -21,6 +21,7 @@ from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.failure import Failure
 from holdfast.model.job import Job, NewJob
 from holdfast.model.outcome import completed, dead, retry
+from holdfast.model.record import Record
 from holdfast.model.search import Filter
 from holdfast.testing import VirtualClock
 from holdfast.worker.loops import PruneLoop
@@ -28,6 +29,7 @@ from holdfast.worker.loops import PruneLoop
 DAY = 86_400.0
 NOON_US = (20_833 * 86_400 + 43_200) * 1_000_000  # of 2027-01-15
 OPTIONS = PostgresOptions(remember_seconds=DAY)
+TIMES = (("soon", 60_000_000), ("later", 120_000_000))
 OPERATION = Attribution("ann", "to see")
 FAILURE = Failure.of("upstream_5xx", "503")
 
@@ -320,3 +322,15 @@ async def test_what_older_code_finished_has_no_payload(url):
         [job] = await engine.get(["a"])
         assert job is not None
         assert job.payload == b""
+
+
+async def test_records_that_expired_are_deleted(url):
+    async with opened(url) as (engine, clock):
+        soon, later = (Record("once", name, "{}", NOON_US + us) for name, us in TIMES)
+        for record in (soon, later):
+            await engine.enqueue([NewJob(task="t")], once=record)
+        clock.advance(61)
+        await engine.prune()
+        async with await psycopg.AsyncConnection.connect(url) as connection:
+            found = await connection.execute("SELECT name FROM holdfast.records")
+            assert await found.fetchall() == [("later",)]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from holdfast.engines.postgres.call_context import CallContext
 from holdfast.engines.postgres.connection.sansio import SansIO, Statement, execute, execute_all
@@ -11,6 +12,8 @@ from holdfast.model.errors import ChangedMeanwhile, InvalidInput
 from holdfast.model.record import MAX_RECORDS, Record
 
 from .audit import add_audit
+
+T = TypeVar("T")
 
 
 def records(kind: str, names: Sequence[str], context: CallContext) -> SansIO[list[Record]]:
@@ -30,18 +33,62 @@ def set_record(
     attribution: Attribution,
     context: CallContext,
 ) -> SansIO[None]:
-    """Store a record if it is as expected until then; those that expired are dropped."""
+    """Store a record if it is as expected until then.
+
+    Where one is added, those that expired are dropped.
+    """
     yield from execute("lock_keys", names=[f"record/{kind}"])
     found = yield from records(kind, [name], context)
     if (found[0] if found else None) != expected:
         raise ChangedMeanwhile(kind, name)
     [[[now_us]]] = yield from execute_all(context.now())
-    [[count]] = yield from execute("forget_records", kind=kind, now_us=now_us)
-    if after is not None and count - len(found) >= MAX_RECORDS:
-        raise InvalidInput(kind, f"there are {MAX_RECORDS:,} already: remove some first")
+    if after is not None and expected is None:
+        [[count]] = yield from execute("forget_records", kind=kind, now_us=now_us)
+        if count >= MAX_RECORDS:
+            raise InvalidInput(kind, f"there are {MAX_RECORDS:,} already: remove some first")
     yield from execute_all(set_statement(kind, name, after))
     if attribution.audit:
         yield from add_audit(attribution.audit, now_us)
+
+
+def with_once(
+    verb: SansIO[T],
+    record: Record | None,
+    context: CallContext,
+    changed: Callable[[T], bool] = lambda _done: True,
+) -> SansIO[T]:
+    """Perform a verb, and commit a record with what it ``changed``.
+
+    Raise ``ChangedMeanwhile`` if the record exists; one that another transaction is about to
+    commit is waited for.
+    """
+    if record is None:
+        return (yield from verb)
+    done: T = yield from _without_commit(verb)
+    if changed(done):
+        [[[now_us]]] = yield from execute_all(context.now())
+        added = yield from execute(
+            "add_once",
+            kind=record.kind,
+            name=record.name,
+            value=record.value,
+            expires_at_us=record.expires_at_us,
+            now_us=now_us,
+        )
+        if not added:
+            raise ChangedMeanwhile(record.kind, record.name)
+    return done
+
+
+def _without_commit(verb: SansIO[T]) -> SansIO[T]:
+    """Perform a verb that may commit with its last statements, and leave that to the caller."""
+    try:
+        batch = next(verb)
+        while True:
+            batch = verb.send((yield batch._replace(last=False)))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 def set_statement(kind: str, name: str, after: Record | None) -> Statement:

@@ -73,6 +73,7 @@ _CUSTOM_PLANNED = frozenset(
         *("read_schema_state", "find_missing_rights", "find_roles_with", "read_server_settings"),
         "read_access",
         *("forget_attempts", "forget_notes", "forget_undated_history", "forget_listeners"),
+        "forget_expired",
         *("find_events", "count_events", "find_missing_jobs"),
         *("measure_history", "count_history_blocks", "forget_history_blocks"),
     }

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.engines.contract import Admission
+from holdfast.engines.postgres.admin.records import with_once
 from holdfast.engines.postgres.errors import CommitUnknown
 from holdfast.engines.postgres.resources import EngineResources
 from holdfast.model.errors import HoldfastError, Unavailable
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.record import Record
 
 from . import enqueue_statements
 from .batcher import RequestBatcher
@@ -24,22 +26,28 @@ class Enqueuer:
 
     def __init__(self, resources: EngineResources) -> None:
         self._resources = resources
-        self._simple = RequestBatcher(self._enqueue)
-        self._full = RequestBatcher(self._enqueue)
+        self._simple = RequestBatcher(self.enqueue)
+        self._full = RequestBatcher(self.enqueue)
 
     def batcher(self, request: EnqueueRequest) -> RequestBatcher:
         """Return the batcher for a request; its ``add`` returns when the request is answered."""
         return self._simple if request.simple else self._full
 
-    async def _enqueue(self, requests: Sequence[EnqueueRequest]) -> None:
-        """Answer requests that came together."""
+    async def enqueue(self, requests: Sequence[EnqueueRequest], once: Record | None = None) -> None:
+        """Answer requests that came together; ``once`` is committed with what they create."""
         resources = self._resources
         jobs = sum(len(request.jobs) for request in requests)
         context = resources.enqueue_context(jobs)
         sent_us = resources.clock.now_us() - _CLOCK_SKEW_US
         try:
             due = await resources.database.perform(
-                lambda: enqueue_statements.enqueue(requests, context)
+                lambda: with_once(
+                    enqueue_statements.enqueue(requests, context),
+                    once,
+                    context,
+                    lambda _due: _created(requests) > 0,
+                ),
+                idempotent=once is not None,
             )
         except CommitUnknown as error:
             await self._resolve(requests, sent_us, may_still_commit=error.may_still_commit)

@@ -17,6 +17,7 @@ from holdfast.engines.postgres.connection.sansio import (
     SansIO,
     Statement,
     execute,
+    execute_all,
     execute_and_commit,
 )
 from holdfast.engines.structured_log import StructuredLog
@@ -79,6 +80,7 @@ class Pruner:
         after_us = int(_LISTENER_SECONDS * MICROSECONDS)
         for name in ("forget_listeners", "forget_workers", "forget_commands"):
             await self._execute(name, context, after_us=after_us)
+        await self._forget_records(context)
         await self._execute("fold_operation_outcomes", context)
         await self._execute("sum_group_deaths", context)
         await self.fold_dead_changes()
@@ -95,6 +97,17 @@ class Pruner:
             log.emit("history.bounded", jobs=forgotten, max_bytes=max_bytes)
             jobs += forgotten
         return PruneResult(made, dropped, jobs, attempts, notes)
+
+    async def _forget_records(self, context: CallContext) -> None:
+        """Delete the records that have expired, some at a time."""
+
+        def some() -> SansIO[int]:
+            [[[now_us]]] = yield from execute_all(context.now())
+            found = yield from execute("forget_expired", now_us=now_us, limit=CHUNK)
+            return len(found)
+
+        while await self._database.perform(some, idempotent=True) == CHUNK:
+            pass
 
     async def fold_dead_changes(self) -> None:
         """Add the changes of dead letters to the counts of their groups, some at a time."""

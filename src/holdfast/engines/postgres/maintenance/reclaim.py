@@ -55,6 +55,8 @@ class Reclaimer:
             "reclaim",
             lambda: reclaim(limit, forced, attribution, caller, context()),
             idempotent=attribution is None,
+            once=None if attribution is None else attribution.once,
+            changed=lambda done: bool(done.found.lost),
         )
         self._resources.announce(done.changes)
         return done.found

@@ -17,6 +17,7 @@ from holdfast.http.asgi import AsgiMessage, PeerGone, Receive, Send
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MICROSECONDS
 from holdfast.operations.access.denials import DenialLog
+from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
@@ -50,6 +51,7 @@ class ApiApplication:
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
+        self._cursor_secret = CursorSecret(engine)
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -104,6 +106,8 @@ class ApiApplication:
             operations,
             principal,
             self._denials,
+            self._cursor_secret,
+            operation_id=match.route.operation_id,
             path=match.path,
             query=_query(cast(bytes, scope["query_string"])),
             headers=headers,

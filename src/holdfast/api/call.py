@@ -16,6 +16,7 @@ from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.attribution import Author
+from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
 from .problems import FieldError, RequestRefused
@@ -45,7 +46,9 @@ class ApiCall:
         operations: Operations,
         principal: Principal,
         denials: DenialLog,
+        cursor_secret: CursorSecret,
         *,
+        operation_id: str,
         path: Mapping[str, str],
         query: Sequence[tuple[str, str]],
         headers: Mapping[str, str],
@@ -54,6 +57,8 @@ class ApiCall:
     ) -> None:
         self.operations = operations
         self.principal = principal
+        self.cursor_secret = cursor_secret
+        self.operation_id = operation_id
         self.path = path
         self.headers = headers
         self.draining = draining

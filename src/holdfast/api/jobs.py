@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from holdfast.engines.contract import Admission, OnDuplicate
 from holdfast.model.actions import CancelJobs
 from holdfast.model.errors import InvalidInput, StaleVersion
 from holdfast.model.job import MICROSECONDS, Edit, State
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE, Order, check_order
+from holdfast.model.search import Order, check_order
+from holdfast.operations.filter_bounds import missing_bound
 from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Route, invalid
 from .job_bodies import (
+    HIDDEN,
     MAX_BATCH,
     JobBatchBody,
     JobEditBody,
@@ -25,10 +27,10 @@ from .job_bodies import (
     version_of_tag,
 )
 from .job_filters import FILTER_PARAMETERS, filter_of_call
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import FieldError, RequestRefused
 
-DEFAULT_LIMIT = 50
-_LIST = (*FILTER_PARAMETERS, "cursor", "limit", "order", "include")
+_LIST = (*FILTER_PARAMETERS, *LIST_PARAMETERS, "count", "order", "include")
 _ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
 
 
@@ -87,18 +89,23 @@ async def list_jobs(call: ApiCall) -> Answer:
     payload = await with_payload(call)
     wanted = await filter_of_call(call)
     order = check_order(call.value("order", Order.NEWEST.value))
-    limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
-    page = await call.operations.page(wanted, cursor=call.value("cursor"), limit=limit, order=order)
-    meta: dict[str, object] = {}
-    headers: dict[str, str] = {}
-    if page.cursor:
-        meta["next_cursor"] = page.cursor
-        others = [(name, value) for name, value in call.query if name != "cursor"]
-        query = urlencode([*others, ("cursor", page.cursor)])
-        headers["link"] = f'<?{query}>; rel="next"'
-    return Answer(
-        data=[shown(job, payload=payload) for job in page.jobs], meta=meta, headers=headers
+    if missing := missing_bound(wanted):
+        raise RequestRefused("filter-too-broad", missing)
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        pages = call.operations.page_before if asked.backwards else call.operations.page
+        page = await pages(wanted, cursor=asked.cursor, limit=asked.limit, order=order)
+        items = [shown(job, payload=payload) for job in page.jobs]
+        return ListPage(items, page.cursor, page.previous)
+
+    source = ListSource(
+        kind=JobView,
+        fetch=fetch,
+        count=lambda cap: call.operations.count(order.of_listed(wanted), cap=cap),
+        windowed=wanted.created_from_us is not None or wanted.finished_from_us is not None,
+        hidden=frozenset() if payload else HIDDEN,
     )
+    return await answer_list(call, source)
 
 
 async def show_job(call: ApiCall) -> Answer:

@@ -36,6 +36,14 @@ _META: Schema = {
         "timestamp": {"type": "string", "format": "date-time"},
         "request_id": {"type": "string"},
         "next_cursor": {"type": "string"},
+        "prev_cursor": {"type": "string"},
+        "total": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "relation": {"type": "string", "enum": ["equal", "at_least"]},
+            },
+        },
         "existing": {"type": "boolean"},
     },
     "required": ["api_version", "timestamp", "request_id"],

@@ -70,6 +70,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("too-large", 413, "It is over a limit"),
         ProblemType("unsupported-media-type", 415, "The body is not application/json"),
         ProblemType("invalid-input", 422, "A field is invalid"),
+        ProblemType("filter-too-broad", 422, "No index narrows the filter"),
         ProblemType("precondition-required", 428, "Give If-Match, or a version in the body"),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),

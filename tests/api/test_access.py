@@ -19,6 +19,7 @@ REVEALERS = (Role.RESPONDER, Role.ADMIN)
 BODIES: dict[str, object] = {
     "createJob": {"task": "t"},
     "createJobs": {"jobs": [{"task": "t"}]},
+    "ingestJobs": b'{"task":"t"}\n',
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
 }

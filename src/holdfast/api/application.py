@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 from urllib.parse import parse_qsl
@@ -26,6 +26,7 @@ from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
 from .routing import find_route
+from .streaming import BodyStream, StreamedAnswer, send_parts
 
 log = StructuredLog("holdfast.api")
 
@@ -59,12 +60,20 @@ class ApiApplication:
             raise RuntimeError("the API has no lifespan, and no sockets")
         headers = _headers(scope)
         request_id = _request_id(headers)
+        body = BodyStream(receive)
+        streamed: StreamedAnswer | None = None
         try:
-            body = await _read_body(receive)
-            status, kind, content, more = await self._answer(scope, headers, body, request_id)
+            answer = await self._answer(scope, headers, body, request_id)
+            if isinstance(answer, StreamedAnswer):
+                streamed, kind, more = answer, answer.content_type, answer.headers
+                status, content = 200, await anext(answer.parts, b"")
+            else:
+                status, kind, content, more = answer
         except RequestRefused as refused:
+            streamed = None
             status, kind, content, more = _problem(refused, request_id)
         except HoldfastError as error:
+            streamed = None
             told = refusal_of(error)
             if told.type.status == 500:
                 log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
@@ -72,17 +81,36 @@ class ApiApplication:
         except PeerGone:
             return
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
+            streamed = None
             log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
             text = "a bug in Holdfast: the log of the server says more of this request"
             status, kind, content, more = _problem(RequestRefused("internal", text), request_id)
         sent = {**_NO_SNIFF, **more, "content-type": kind, "x-request-id": request_id}
         lines = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
         await send({"type": "http.response.start", "status": status, "headers": lines})
-        await send({"type": "http.response.body", "body": content})
+        if streamed is None:
+            await send({"type": "http.response.body", "body": content})
+        elif scope["method"] == "HEAD":
+            await streamed.parts.aclose()
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            sending = send_parts(content, streamed.parts, body, send)
+            await self._send_rest(scope, request_id, sending)
+
+    @staticmethod
+    async def _send_rest(scope: AsgiMessage, request_id: str, sending: Awaitable[None]) -> None:
+        """Send what follows; if it fails, the connection is cut: so the peer knows."""
+        try:
+            await sending
+        except PeerGone:
+            return
+        except Exception as error:
+            log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
+            raise
 
     async def _answer(
-        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
-    ) -> Response:
+        self, scope: AsgiMessage, headers: Mapping[str, str], stream: BodyStream, request_id: str
+    ) -> Response | StreamedAnswer:
         method, raw_path = cast(str, scope["method"]), cast(bytes, scope["raw_path"])
         if method in ("GET", "HEAD"):
             if raw_path == b"/health/live":
@@ -92,6 +120,7 @@ class ApiApplication:
             if raw_path == b"/v2/openapi.json":
                 return _plain(200, openapi_document())
         match = find_route(method, raw_path)
+        body = b"" if match.route.streams_body else await _whole(stream, headers)
         client = cast("tuple[str, int] | None", scope.get("client"))
         principal = await self._authenticator.principal(
             headers.get("authorization"), match.tenant, client[0] if client else "", request_id
@@ -112,12 +141,14 @@ class ApiApplication:
             query=_query(cast(bytes, scope["query_string"])),
             headers=headers,
             body=body,
+            stream=stream,
             draining=lambda: self.draining,
         )
         if match.route.permission is not None:
             await call.require(match.route.permission)
         call.check_parameters(match.route.parameters)
-        return _success(await match.route.handle(call), request_id)
+        answer = await match.route.handle(call)
+        return answer if isinstance(answer, StreamedAnswer) else _success(answer, request_id)
 
 
 def _success(answer: Answer, request_id: str) -> Response:
@@ -186,20 +217,13 @@ def _query(raw: bytes) -> list[tuple[str, str]]:
         raise RequestRefused("unknown-parameter", text) from None
 
 
-async def _read_body(receive: Receive) -> bytes:
-    """Return the whole body; the front has limited its size and time already."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise PeerGone("the peer has gone")
-        parts.append(cast(bytes, message.get("body", b"")))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            raise RequestRefused("too-large", f"a body has at most {MAX_BODY_BYTES:,} bytes")
-        if not message.get("more_body", False):
-            return b"".join(parts)
+async def _whole(stream: BodyStream, headers: Mapping[str, str]) -> bytes:
+    """Return the whole body; the front limits its time. One that is too large is not read."""
+    length = headers.get("content-length", "")
+    stream.most_bytes = MAX_BODY_BYTES
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise stream.too_large()
+    return await stream.whole()
 
 
 def _route(scope: AsgiMessage) -> str:

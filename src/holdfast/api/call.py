@@ -20,6 +20,7 @@ from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
 from .problems import FieldError, RequestRefused
+from .streaming import BodyStream, StreamedAnswer
 
 T = TypeVar("T")
 
@@ -53,6 +54,7 @@ class ApiCall:
         query: Sequence[tuple[str, str]],
         headers: Mapping[str, str],
         body: bytes,
+        stream: BodyStream,
         draining: Callable[[], bool],
     ) -> None:
         self.operations = operations
@@ -68,6 +70,8 @@ class ApiCall:
         self._denials = denials
         self.query = query
         self._body = body
+        self.stream = stream
+        """The body, for a route that reads it while it arrives."""
 
     async def require(self, permission: Permission) -> None:
         """Raise ``Forbidden`` unless a role of the key grants this; denials are audited."""
@@ -121,21 +125,20 @@ class ApiCall:
                 text = f"{name[:100]!r} is not one of {', '.join(known) or 'none'}{meant}"
                 raise RequestRefused("unknown-parameter", text)
 
+    @property
+    def media(self) -> str:
+        """The type of the body, without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
     def body(self, kind: type[T]) -> T:
         """Return the body; raise ``RequestRefused`` if it is not JSON, or not this."""
-        media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media = self.media
         if media != "application/json" and not media.endswith("+json"):
             raise RequestRefused("unsupported-media-type", "send content-type: application/json")
-        _check_depth(self._body)
-        try:
-            return msgspec.json.decode(self._body, type=kind)
-        except msgspec.ValidationError as error:
-            raise _invalid_body(str(error)) from None
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
+        return decoded(self._body, kind)
 
 
-Handle = Callable[[ApiCall], Awaitable[Answer]]
+Handle = Callable[[ApiCall], Awaitable[Answer | StreamedAnswer]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,9 +154,13 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     parameters: Sequence[str] = ()
     body: object = None
-    """The type of the body."""
+    """The type of the body; of one that is streamed, that of a line."""
+    streams_body: bool = False
+    """Whether it reads the body while it arrives."""
     answers: object = object
     """The type of ``data``."""
+    media: Sequence[str] = ()
+    """What it may answer with other than JSON in an envelope."""
     statuses: Sequence[int] = (200,)
 
 
@@ -164,6 +171,17 @@ def invalid(name: str, problem: str) -> RequestRefused:
         f"{name}: {problem}",
         fields=[FieldError(f"/{name}", "invalid_input", problem)],
     )
+
+
+def decoded(text: bytes, kind: type[T]) -> T:
+    """Return what JSON says; raise ``RequestRefused`` if it is not JSON, or not this."""
+    _check_depth(text)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise _invalid_body(str(error)) from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise RequestRefused("malformed-json", f"it is not JSON: {error}") from None
 
 
 def _check_depth(body: bytes) -> None:

@@ -31,7 +31,7 @@ from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_li
 from .problems import FieldError, RequestRefused
 
 _LIST = (*FILTER_PARAMETERS, *LIST_PARAMETERS, "count", "order", "include")
-_ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
+ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
 
 
 def location_of(call: ApiCall, job_id: str) -> str:
@@ -56,7 +56,7 @@ async def create_job(call: ApiCall) -> Answer:
     try:
         (receipt,) = await call.operations.enqueue([wanted])
     except InvalidInput as error:
-        raise _of_one(error) from None
+        raise of_one_job(error) from None
     existing = receipt.admission is not Admission.CREATED
     return Answer(
         data=JobReceipt(receipt.id, call.tenant, existing),
@@ -71,10 +71,10 @@ async def create_jobs(call: ApiCall) -> Answer:
     batch = call.body(JobBatchBody)
     if len(batch.jobs) > MAX_BATCH:
         raise RequestRefused("too-large", f"at most {MAX_BATCH:,} jobs in one batch")
-    if batch.on_duplicate not in _ON_DUPLICATE:
+    if batch.on_duplicate not in ON_DUPLICATE:
         raise invalid("on_duplicate", "it is refuse or skip")
     receipts = await call.operations.enqueue(
-        [one.input(call.tenant) for one in batch.jobs], _ON_DUPLICATE[batch.on_duplicate]
+        [one.input(call.tenant) for one in batch.jobs], ON_DUPLICATE[batch.on_duplicate]
     )
     return Answer(
         data=[
@@ -162,7 +162,7 @@ def _microseconds(moment: datetime) -> int:
     return int(aware.timestamp() * MICROSECONDS)
 
 
-def _of_one(error: InvalidInput) -> RequestRefused | InvalidInput:
+def of_one_job(error: InvalidInput) -> RequestRefused | InvalidInput:
     """Return the error of the only job of a call, without its place in a batch."""
     place, colon, field = error.field.partition(": ")
     if not colon or place != "job 1":

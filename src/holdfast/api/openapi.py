@@ -98,7 +98,8 @@ def _operation(route: Route) -> Schema:
     if route.permission is not None:
         found["x-permission"] = route.permission.value
     if route.body is not None:
-        content = {"application/json": {"schema": _schema_of(route.body)}}
+        media = "application/x-ndjson" if route.streams_body else "application/json"
+        content = {media: {"schema": _schema_of(route.body)}}
         found["requestBody"] = {"required": True, "content": content}
     return found
 
@@ -117,7 +118,9 @@ def _responses(route: Route) -> Schema:
     for status in route.statuses:
         found[str(status)] = {"description": route.summary}
         if status != 304:
-            content = {"application/json": {"schema": envelope}}
+            content: Schema = {media: {"schema": _TEXT} for media in route.media}
+            if not route.streams_body:
+                content["application/json"] = {"schema": envelope}
             found[str(status)] = {"description": route.summary, "content": content}
     problem = {"schema": {"$ref": _REFERENCE.format(name="Problem")}}
     found["default"] = {

@@ -26,7 +26,8 @@ from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
-from .application import MAX_BODY_BYTES, ApiApplication
+from .application import ApiApplication
+from .streaming import MAX_STREAMED_BYTES
 
 log = StructuredLog("holdfast.api")
 
@@ -64,7 +65,7 @@ async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], No
         server = serving(
             AsgiHandler(application),
             sockets=[sock],
-            limits=HttpLimits(max_body_bytes=MAX_BODY_BYTES),
+            limits=HttpLimits(max_body_bytes=MAX_STREAMED_BYTES),
             tls=tls,
             hosts=AllowedHosts(options.allowed_hosts, "--allowed-host"),
             grace_seconds=DRAIN_SECONDS,

@@ -224,6 +224,10 @@ class Operations:
             check_ids_differ(inputs)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
 
+    def check_input(self, wanted: JobInput) -> None:
+        """Raise ``InvalidInput`` if this cannot be enqueued whatever is stored."""
+        new_jobs([wanted], self._registry, self.default_max_attempts)
+
     # --- jobs: see ``bulk`` for operations on many -------------------------------------------
 
     async def confirm(self, wanted: Filter, who: Author) -> OperationResult:

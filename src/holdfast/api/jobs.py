@@ -15,6 +15,7 @@ from holdfast.operations.filter_bounds import missing_bound
 from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Route, invalid
+from .exports import EXPORT_MEDIA
 from .job_bodies import (
     HIDDEN,
     MAX_BATCH,
@@ -29,6 +30,7 @@ from .job_bodies import (
 from .job_filters import FILTER_PARAMETERS, filter_of_call
 from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import FieldError, RequestRefused
+from .streaming import StreamedAnswer
 
 _LIST = (*FILTER_PARAMETERS, *LIST_PARAMETERS, "count", "order", "include")
 ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
@@ -84,7 +86,7 @@ async def create_jobs(call: ApiCall) -> Answer:
     )
 
 
-async def list_jobs(call: ApiCall) -> Answer:
+async def list_jobs(call: ApiCall) -> Answer | StreamedAnswer:
     """List the jobs that a filter finds, a page at a time."""
     payload = await with_payload(call)
     wanted = await filter_of_call(call)
@@ -99,6 +101,7 @@ async def list_jobs(call: ApiCall) -> Answer:
         return ListPage(items, page.cursor, page.previous)
 
     source = ListSource(
+        name="jobs",
         kind=JobView,
         fetch=fetch,
         count=lambda cap: call.operations.count(order.of_listed(wanted), cap=cap),
@@ -202,6 +205,7 @@ ROUTES = (
         summary="List jobs by any filter",
         parameters=_LIST,
         answers=list[JobView],
+        media=EXPORT_MEDIA,
     ),
     Route(
         operation_id="lookUpJob",

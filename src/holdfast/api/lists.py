@@ -14,13 +14,15 @@ import msgspec
 from holdfast.model.search import MAX_COUNT, MAX_PAGE, Count
 
 from .call import Answer, ApiCall, invalid
+from .exports import EXPORT_PARAMETERS, JSON, Rows, export, format_of, page_limit
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
-LIST_PARAMETERS = ("cursor", "limit", "fields")
+LIST_PARAMETERS = ("cursor", "limit", "fields", *EXPORT_PARAMETERS)
 """What every list takes; one that can count takes ``count`` too."""
 DEFAULT_LIMIT = 50
 COUNT_CAP = 10_000
-_NOT_OF_THE_FILTER = frozenset({*LIST_PARAMETERS, "count", "include", "format", "bom", "raw_cells"})
+_NOT_OF_THE_FILTER = frozenset({*LIST_PARAMETERS, "count", "include"})
 _COUNTS = ("none", "capped", "exact")
 _MAX_CURSOR = 8_192
 _SIGNATURE_BYTES = 16
@@ -51,6 +53,8 @@ class ListPage(msgspec.Struct, frozen=True):
 class ListSource(msgspec.Struct, frozen=True, kw_only=True):
     """Where a list comes from."""
 
+    name: str
+    """Of the files that it is exported to."""
     kind: type[msgspec.Struct]
     """The type of its items: ``fields`` are theirs."""
     fetch: Callable[[PageRequest], Awaitable[ListPage]]
@@ -74,9 +78,14 @@ class _Sealed(msgspec.Struct, array_like=True, frozen=True):
     backwards: bool
 
 
-async def answer_list(call: ApiCall, source: ListSource) -> Answer:
-    """Answer with the page that the query asks for."""
+async def answer_list(call: ApiCall, source: ListSource) -> Answer | StreamedAnswer:
+    """Answer with the page that the query asks for; in another format than JSON with all."""
     fields = chosen_fields(call, source)
+    if format_of(call) != JSON:
+        wanted = await page_request(call)
+        left = wanted.limit if call.values("limit") else None
+        rows = _rows(source, fields, wanted.cursor, left)
+        return export(call, source.kind, source.name, fields, rows)
     total = await _total(call, source)
     wanted = await page_request(call)
     page = await source.fetch(wanted)
@@ -95,6 +104,17 @@ async def answer_list(call: ApiCall, source: ListSource) -> Answer:
         meta=meta,
         headers={"link": ", ".join(links)} if links else {},
     )
+
+
+async def _rows(source: ListSource, fields: Sequence[str], cursor: str, left: int | None) -> Rows:
+    """Yield pages from this cursor to the end, or so many rows."""
+    while left is None or left > 0:
+        page = await source.fetch(PageRequest(page_limit(left), cursor))
+        yield [shown_fields(item, fields) for item in page.items]
+        left = None if left is None else left - len(page.items)
+        cursor = page.next
+        if not cursor:
+            return
 
 
 async def page_request(call: ApiCall) -> PageRequest:

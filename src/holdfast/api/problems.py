@@ -62,6 +62,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("forbidden", 403, "No role of the key grants this"),
         ProblemType("not-found", 404, "There is no such thing within reach"),
         ProblemType("method-not-allowed", 405, "The resource has no such method"),
+        ProblemType("not-acceptable", 406, "There is no such format"),
         ProblemType("duplicate-id", 409, "The id is taken"),
         ProblemType("illegal-transition", 409, "The job is in the wrong state"),
         ProblemType("stale-version", 409, "The version in the body is not the current one"),

@@ -23,7 +23,12 @@ BODIES: dict[str, object] = {
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
 }
-QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
+QUERIES = {
+    "streamChanges": "?topic=jobs",
+    "lookUpJob": "?id={id}",
+    "cancelJob": "?why=a+test",
+    "getJob": "?include=payload",
+}
 IDS = [route.operation_id for route in ROUTES]
 
 
@@ -70,6 +75,7 @@ async def others(api: Api) -> list[object]:
 async def test_no_route_shows_or_changes_what_is_anothers(role, scopes):
     async with opened() as api:
         await planted(api)
+        api.application.drain()  # or a stream does not end
         before = await others(api)
         key = await api.key(role, scopes=scopes)
         hidden = [FOREIGN, f"{FOREIGN}-waiting", "nothing"]
@@ -106,6 +112,7 @@ async def test_inside_the_reach_exactly_the_table_decides(name, role):
     (route,) = [one for one in ROUTES if one.operation_id == name]
     async with opened() as api:
         await planted(api)
+        api.application.drain()
         key = await api.key(role)
         got = await api.call(key, route.method, path_of(route, OWN), body=body_of(route))
         if may(role, route):

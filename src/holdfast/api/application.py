@@ -16,7 +16,9 @@ from holdfast.engines.structured_log import StructuredLog
 from holdfast.http.asgi import AsgiMessage, PeerGone, Receive, Send
 from holdfast.model.errors import HoldfastError
 from holdfast.model.job import MICROSECONDS
+from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
+from holdfast.operations.change_watch import ChangeWatch
 from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
@@ -53,6 +55,12 @@ class ApiApplication:
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
         self._cursor_secret = CursorSecret(engine)
+        self._watch = ChangeWatch(engine)
+
+    def drain(self) -> None:
+        """Have what waits end: streams at once."""
+        self.draining = True
+        self._watch.close()
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -122,9 +130,12 @@ class ApiApplication:
         match = find_route(method, raw_path)
         body = b"" if match.route.streams_body else await _whole(stream, headers)
         client = cast("tuple[str, int] | None", scope.get("client"))
-        principal = await self._authenticator.principal(
-            headers.get("authorization"), match.tenant, client[0] if client else "", request_id
-        )
+
+        def authenticate() -> Awaitable[Principal]:
+            header, address = headers.get("authorization"), client[0] if client else ""
+            return self._authenticator.principal(header, match.tenant, address, request_id)
+
+        principal = await authenticate()
         operations = Operations(
             self._engine,
             default_max_attempts=self._default_max_attempts,
@@ -142,6 +153,8 @@ class ApiApplication:
             headers=headers,
             body=body,
             stream=stream,
+            watch=self._watch,
+            authenticate_again=authenticate,
             draining=lambda: self.draining,
         )
         if match.route.permission is not None:

@@ -16,6 +16,7 @@ from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.attribution import Author
+from holdfast.operations.change_watch import ChangeWatch
 from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
@@ -55,6 +56,8 @@ class ApiCall:
         headers: Mapping[str, str],
         body: bytes,
         stream: BodyStream,
+        watch: ChangeWatch,
+        authenticate_again: Callable[[], Awaitable[Principal]],
         draining: Callable[[], bool],
     ) -> None:
         self.operations = operations
@@ -70,6 +73,9 @@ class ApiCall:
         self._denials = denials
         self.query = query
         self._body = body
+        self.watch = watch
+        self.authenticate_again = authenticate_again
+        """Returns who calls now, for what lasts long; raises ``RequestRefused``."""
         self.stream = stream
         """The body, for a route that reads it while it arrives."""
 
@@ -161,6 +167,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """The type of ``data``."""
     media: Sequence[str] = ()
     """What it may answer with other than JSON in an envelope."""
+    envelope: bool = True
+    """Whether it may answer with that."""
     statuses: Sequence[int] = (200,)
 
 

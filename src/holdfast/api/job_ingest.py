@@ -53,5 +53,6 @@ ROUTES = (
         body=NewJobBody,
         streams_body=True,
         media=(NDJSON,),
+        envelope=False,
     ),
 )

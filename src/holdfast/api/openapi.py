@@ -119,7 +119,7 @@ def _responses(route: Route) -> Schema:
         found[str(status)] = {"description": route.summary}
         if status != 304:
             content: Schema = {media: {"schema": _TEXT} for media in route.media}
-            if not route.streams_body:
+            if route.envelope:
                 content["application/json"] = {"schema": envelope}
             found[str(status)] = {"description": route.summary, "content": content}
     problem = {"schema": {"$ref": _REFERENCE.format(name="Problem")}}

@@ -73,6 +73,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("invalid-input", 422, "A field is invalid"),
         ProblemType("filter-too-broad", 422, "No index narrows the filter"),
         ProblemType("precondition-required", 428, "Give If-Match, or a version in the body"),
+        ProblemType("too-many-streams", 429, "Too many streams at once", retryable=True),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),
         ProblemType("storage-full", 507, "The store has no room"),

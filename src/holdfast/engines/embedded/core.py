@@ -24,6 +24,7 @@ from holdfast.model.projection import ProjectionState
 from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
+from .change_recorder import ChangeRecorder
 from .history import HistoryStore, StateCounts
 from .outage_book import OutageBook
 from .sampler import FlowCounter
@@ -187,6 +188,7 @@ class EmbeddedCore:
         self.remember_us = int(options.remember_seconds * MICROSECONDS)
         self.waiters = ClaimWaiters(clock)
         self.flows = FlowCounter()
+        self.changes = ChangeRecorder(random_bytes)
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -268,6 +270,8 @@ class EmbeddedCore:
         if state.audit_head is not audit_head:
             self._unlogged += [one.record for one in effects if isinstance(one, Audited)]
         self.flows.count(effects, jobs)
+        if self.changes.watched:
+            self.changes.record(effects, jobs, first_seq, self.now_us())
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs

@@ -107,6 +107,12 @@ async def test_control_without_the_reach_another_tenants_change_is_told(monkeypa
         await test_a_change_within_reach_is_told_and_no_other()
 
 
+def ending() -> list["asyncio.Task[None]"]:
+    """Return the tasks of the streams that are about to end, and of the look for them."""
+    names = ("produce", "_go_on", "gone", "_serve")
+    return [one for one in asyncio.all_tasks() if one.get_coro().__name__ in names]  # type: ignore[union-attr]
+
+
 async def test_one_look_serves_every_stream(monkeypatch):
     async with opened() as api, listening(api) as port:
         looks = 0
@@ -130,8 +136,7 @@ async def test_one_look_serves_every_stream(monkeypatch):
             await asyncio.gather(*(one.next() for one in streams))
             assert looks - before <= 5, "not one for each"
         async with asyncio.timeout(10):
-            while api.application._watch.watchers:
-                await asyncio.sleep(0.01)
+            await asyncio.gather(*ending(), return_exceptions=True)
         assert api.application._watch._looking is None, "nobody watches: nobody looks"
 
 
@@ -152,10 +157,13 @@ async def test_who_comes_back_is_told_what_was_missed_or_to_look_at_everything()
 
 
 async def test_a_new_feed_of_the_store_is_a_resync():
-    async with opened() as api, listening(api) as port:
-        async with streaming(port, await api.key(Role.VIEWER)) as events:
-            api.engine._core.changes._feed = ""  # type: ignore[attr-defined]
-            assert (await events.next())["event"] == "resync"
+    async with (
+        opened() as api,
+        listening(api) as port,
+        streaming(port, await api.key(Role.VIEWER)) as events,
+    ):
+        api.engine._core.changes._feed = ""  # type: ignore[attr-defined]
+        assert (await events.next())["event"] == "resync"
 
 
 async def test_streams_are_limited(monkeypatch):
@@ -199,13 +207,16 @@ async def test_rights_are_checked_again(monkeypatch):
 
 async def test_a_quiet_stream_is_kept_alive_and_ends_in_time(monkeypatch):
     monkeypatch.setattr(stream, "KEEP_ALIVE_SECONDS", 0.02)
-    async with opened() as api, listening(api) as port:
-        async with streaming(port, await api.key(Role.VIEWER)) as events:
-            assert "comment" in await events.next()
-            monkeypatch.setattr(stream, "MOST_SECONDS", 0.0)
-            while (told := await events.next()).get("event") != "goodbye":
-                pass
-            assert json.loads(told["data"]) == {"why": "time"}
+    async with (
+        opened() as api,
+        listening(api) as port,
+        streaming(port, await api.key(Role.VIEWER)) as events,
+    ):
+        assert "comment" in await events.next()
+        monkeypatch.setattr(stream, "MOST_SECONDS", 0.0)
+        while (told := await events.next()).get("event") != "goodbye":
+            pass
+        assert json.loads(told["data"]) == {"why": "time"}
 
 
 @pytest.mark.parametrize(

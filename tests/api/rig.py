@@ -76,6 +76,9 @@ class Api:
         sent = {"authorization": f"Bearer {key}", **(headers or {})}
         if body is None:
             return await self.http.request(method, path, headers=sent)
+        if isinstance(body, bytes):
+            sent = {"content-type": "application/x-ndjson", **sent}
+            return await self.http.request(method, path, headers=sent, content=body)
         return await self.http.request(method, path, headers=sent, json=body)
 
     async def event(

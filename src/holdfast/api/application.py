@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 from urllib.parse import parse_qsl
@@ -22,6 +22,8 @@ from holdfast.model.job import MICROSECONDS
 from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
+from holdfast.operations.change_watch import ChangeWatch
+from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.once import OnceEngine
 from holdfast.operations.operations import Operations
 from holdfast.telemetry.http_metrics import HttpMetrics
@@ -38,6 +40,7 @@ from .limits import LimitOptions, RequestLimits, give_back, limit_headers
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
 from .routing import METRICS_PATH, find_route, operation_of
+from .streaming import BodyStream, StreamedAnswer, send_parts
 
 log = StructuredLog("holdfast.api")
 
@@ -79,6 +82,13 @@ class ApiApplication:
         self._metrics_token = metrics_token
         self._limits = RequestLimits(limits)
         self._bounded = QuotaEngine(engine, limits.max_jobs) if limits.max_jobs else engine
+        self._cursor_secret = CursorSecret(engine)
+        self._watch = ChangeWatch(engine)
+
+    def drain(self) -> None:
+        """Have what waits end: streams at once."""
+        self.draining = True
+        self._watch.close()
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -104,12 +114,20 @@ class ApiApplication:
         send: Send,
     ) -> int:
         """Answer, whatever goes wrong; return the status, or 0 if the peer has gone."""
+        body = BodyStream(receive)
+        streamed: StreamedAnswer | None = None
         try:
-            body = await _read_body(receive)
-            status, kind, content, more = await self._answer(scope, headers, body, request_id)
+            answer = await self._answer(scope, headers, body, request_id)
+            if isinstance(answer, StreamedAnswer):
+                streamed, kind, more = answer, answer.content_type, answer.headers
+                status, content = 200, await anext(answer.parts, b"")
+            else:
+                status, kind, content, more = answer
         except RequestRefused as refused:
+            streamed = None
             status, kind, content, more = _problem(refused, request_id)
         except HoldfastError as error:
+            streamed = None
             told = refusal_of(error)
             if told.type.status == 500:
                 log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
@@ -117,18 +135,37 @@ class ApiApplication:
         except PeerGone:
             return 0
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
+            streamed = None
             log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
             text = "a bug in Holdfast: the log of the server says more of this request"
             status, kind, content, more = _problem(RequestRefused("internal", text), request_id)
         sent = {**_NO_SNIFF, **more, "content-type": kind, "x-request-id": request_id}
         lines = [(name.encode(), value.encode("latin-1")) for name, value in sent.items()]
         await send({"type": "http.response.start", "status": status, "headers": lines})
-        await send({"type": "http.response.body", "body": content})
+        if streamed is None:
+            await send({"type": "http.response.body", "body": content})
+        elif scope["method"] == "HEAD":
+            await streamed.parts.aclose()
+            await send({"type": "http.response.body", "body": b""})
+        else:
+            sending = send_parts(content, streamed.parts, body, send)
+            await self._send_rest(scope, request_id, sending)
         return status
 
+    @staticmethod
+    async def _send_rest(scope: AsgiMessage, request_id: str, sending: Awaitable[None]) -> None:
+        """Send what follows; if it fails, the connection is cut: so the peer knows."""
+        try:
+            await sending
+        except PeerGone:
+            return
+        except Exception as error:
+            log.emit("http.failed", route=_route(scope), request_id=request_id, error=error)
+            raise
+
     async def _answer(
-        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
-    ) -> Response:
+        self, scope: AsgiMessage, headers: Mapping[str, str], stream: BodyStream, request_id: str
+    ) -> Response | StreamedAnswer:
         method, raw_path = cast(str, scope["method"]), cast(bytes, scope["raw_path"])
         if method in ("GET", "HEAD"):
             if raw_path == b"/health/live":
@@ -142,24 +179,32 @@ class ApiApplication:
             if raw_path == b"/v1/openapi.json":
                 return _plain(200, openapi_document("v1"))
         if not raw_path.startswith(b"/v1/"):
-            return await self._routed(scope, headers, body, request_id)
+            return await self._routed(scope, headers, stream, request_id)
         try:
             refuse_after_sunset()
-            status, kind, content, more = await self._routed(scope, headers, body, request_id)
+            answer = await self._routed(scope, headers, stream, request_id)
         except RequestRefused as refused:
             raise deprecated(refused) from None
         except HoldfastError as error:
             if (told := refusal_of(error)).type.status == 500:
                 raise
             raise deprecated(told) from None
+        if isinstance(answer, StreamedAnswer):
+            return replace(answer, headers={**DEPRECATION, **answer.headers})
+        status, kind, content, more = answer
         return status, kind, content, {**DEPRECATION, **more}
 
     async def _routed(
-        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
-    ) -> Response:
+        self, scope: AsgiMessage, headers: Mapping[str, str], stream: BodyStream, request_id: str
+    ) -> Response | StreamedAnswer:
         match = find_route(cast(str, scope["method"]), cast(bytes, scope["raw_path"]))
-        principal = await self._principal(scope, headers, match.tenant, request_id)
+
+        def authenticate() -> Awaitable[Principal]:
+            return self._principal(scope, headers, match.tenant, request_id)
+
+        principal = await authenticate()
         taken = self._limits.admit(principal)
+        body = b"" if match.route.streams_body else await _whole(stream, headers)
         key = idempotency_key(match.route, headers)
         once = None if key is None else OnceEngine(self._bounded)
         operations = Operations(
@@ -172,10 +217,15 @@ class ApiApplication:
             operations,
             principal,
             self._denials,
+            self._cursor_secret,
+            operation_id=match.route.operation_id,
             path=match.path,
             query=_query(cast(bytes, scope["query_string"])),
             headers=headers,
             body=body,
+            stream=stream,
+            watch=self._watch,
+            authenticate_again=authenticate,
             draining=lambda: self.draining,
             declared=self._declared,
         )
@@ -186,6 +236,8 @@ class ApiApplication:
             answer = await match.route.handle(call)
         else:
             answer = await KeyedCall(once, call, match.route, key, request_id).answer()
+        if isinstance(answer, StreamedAnswer):
+            return replace(answer, headers={**answer.headers, **limit_headers(taken)})
         if answer.status == 304:
             give_back(taken)
         told = {**answer.headers, **limit_headers(taken)}
@@ -286,20 +338,13 @@ def _query(raw: bytes) -> list[tuple[str, str]]:
         raise RequestRefused("unknown-parameter", text) from None
 
 
-async def _read_body(receive: Receive) -> bytes:
-    """Return the whole body; the front has limited its size and time already."""
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise PeerGone("the peer has gone")
-        parts.append(cast(bytes, message.get("body", b"")))
-        size += len(parts[-1])
-        if size > MAX_BODY_BYTES:
-            raise RequestRefused("too-large", f"a body has at most {MAX_BODY_BYTES:,} bytes")
-        if not message.get("more_body", False):
-            return b"".join(parts)
+async def _whole(stream: BodyStream, headers: Mapping[str, str]) -> bytes:
+    """Return the whole body; the front limits its time. One that is too large is not read."""
+    length = headers.get("content-length", "")
+    stream.most_bytes = MAX_BODY_BYTES
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
+        raise stream.too_large()
+    return await stream.whole()
 
 
 def _route(scope: AsgiMessage) -> str:

@@ -6,13 +6,14 @@ import msgspec
 
 from holdfast.model.errors import InvalidInput
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE
 from holdfast.operations.named_audit_filter import NAMES, SEVERAL, audit_filter_of, audit_head_of
 from holdfast.operations.views import AuditView
 
 from .call import Answer, ApiCall, Route, invalid
-from .pages import DEFAULT_LIMIT, page_answer
+from .exports import EXPORT_MEDIA
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 _ORDERS = {"-recorded": True, "recorded": False}
 _MAX_DIGITS = 18
@@ -28,7 +29,7 @@ class AuditCheck(msgspec.Struct, frozen=True):
     problem: str
 
 
-async def list_audit(call: ApiCall) -> Answer:
+async def list_audit(call: ApiCall) -> Answer | StreamedAnswer:
     """List entries, the newest first: those of the tenant, or one's own acts."""
     given: dict[str, object] = {
         field: call.values(name) if field in SEVERAL else call.value(name) or None
@@ -42,13 +43,14 @@ async def list_audit(call: ApiCall) -> Answer:
     order = call.value("order", "-recorded")
     if order not in _ORDERS:
         raise invalid("order", "it is recorded or -recorded")
-    limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
-    after = _number(call.value("cursor", "0"))
-    if after is None:
-        raise RequestRefused("invalid-cursor", "it is not from a page of the audit")
-    found = await call.operations.audit(wanted, after=after, limit=limit, newest=_ORDERS[order])
-    cursor = str(found[-1].number) if len(found) == limit else ""
-    return page_answer(call, found, cursor)
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        found = await call.operations.audit(
+            wanted, after=int(asked.cursor or 0), limit=asked.limit, newest=_ORDERS[order]
+        )
+        return ListPage(found, str(found[-1].number) if len(found) == asked.limit else "")
+
+    return await answer_list(call, ListSource(name="audit", kind=AuditView, fetch=fetch))
 
 
 async def show_audit(call: ApiCall) -> Answer:
@@ -84,7 +86,8 @@ ROUTES = (
         handle=list_audit,
         permission=Permission.AUDIT_OWN,
         summary="List what people did",
-        parameters=(*NAMES, "cursor", "limit", "order"),
+        parameters=(*NAMES, *LIST_PARAMETERS, "order"),
+        media=EXPORT_MEDIA,
         answers=list[AuditView],
     ),
     Route(

@@ -17,10 +17,13 @@ from holdfast.model.permissions import Permission
 from holdfast.model.principal import Principal
 from holdfast.operations.access.denials import DenialLog
 from holdfast.operations.attribution import Author
+from holdfast.operations.change_watch import ChangeWatch
+from holdfast.operations.cursor_secret import CursorSecret
 from holdfast.operations.operations import Operations
 
 from .declarations import Declarations
 from .problems import FieldError, RequestRefused
+from .streaming import BodyStream, StreamedAnswer
 
 if TYPE_CHECKING:
     from .idempotency import KeyedCall
@@ -53,17 +56,24 @@ class ApiCall:
         operations: Operations,
         principal: Principal,
         denials: DenialLog,
+        cursor_secret: CursorSecret,
         *,
+        operation_id: str,
         path: Mapping[str, str],
         query: Sequence[tuple[str, str]],
         headers: Mapping[str, str],
         body: bytes,
+        stream: BodyStream,
+        watch: ChangeWatch,
+        authenticate_again: Callable[[], Awaitable[Principal]],
         draining: Callable[[], bool],
         declared: Declarations,
     ) -> None:
         self.operations = operations
         self.principal = principal
         self.declared = declared
+        self.cursor_secret = cursor_secret
+        self.operation_id = operation_id
         self.path = path
         self.headers = headers
         self.draining = draining
@@ -75,6 +85,11 @@ class ApiCall:
         self._denials = denials
         self.query = query
         self._body = body
+        self.watch = watch
+        self.authenticate_again = authenticate_again
+        """Returns who calls now, for what lasts long; raises ``RequestRefused``."""
+        self.stream = stream
+        """The body, for a route that reads it while it arrives."""
 
     async def require(self, permission: Permission, *, everything: bool = False) -> None:
         """Raise ``Forbidden`` unless a role of the key grants this; denials are audited.
@@ -160,21 +175,20 @@ class ApiCall:
         except (msgspec.DecodeError, ValueError, RecursionError) as error:
             raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
 
+    @property
+    def media(self) -> str:
+        """The type of the body, without its parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
     def body(self, kind: type[T]) -> T:
         """Return the body; raise ``RequestRefused`` if it is not JSON, or not this."""
-        media = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        media = self.media
         if media != "application/json" and not media.endswith("+json"):
             raise RequestRefused("unsupported-media-type", "send content-type: application/json")
-        _check_depth(self._body)
-        try:
-            return msgspec.json.decode(self._body, type=kind)
-        except msgspec.ValidationError as error:
-            raise _invalid_body(str(error)) from None
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise RequestRefused("malformed-json", f"the body is not JSON: {error}") from None
+        return decoded(self._body, kind)
 
 
-Handle = Callable[[ApiCall], Awaitable[Answer]]
+Handle = Callable[[ApiCall], Awaitable[Answer | StreamedAnswer]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,9 +204,15 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     parameters: Sequence[str] = ()
     body: object = None
-    """The type of the body."""
+    """The type of the body; of one that is streamed, that of a line."""
+    streams_body: bool = False
+    """Whether it reads the body while it arrives."""
     answers: object = object
     """The type of ``data``."""
+    media: Sequence[str] = ()
+    """What it may answer with other than JSON in an envelope."""
+    envelope: bool = True
+    """Whether it may answer with that."""
     statuses: Sequence[int] = (200,)
     other_answers: Mapping[int, object] = {}
     """The type of ``data`` where a status has another one."""
@@ -211,6 +231,17 @@ def invalid(name: str, problem: str) -> RequestRefused:
         f"{name}: {problem}",
         fields=[FieldError(f"/{name}", "invalid_input", problem)],
     )
+
+
+def decoded(text: bytes, kind: type[T]) -> T:
+    """Return what JSON says; raise ``RequestRefused`` if it is not JSON, or not this."""
+    _check_depth(text)
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.ValidationError as error:
+        raise _invalid_body(str(error)) from None
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise RequestRefused("malformed-json", f"it is not JSON: {error}") from None
 
 
 def _check_depth(body: bytes) -> None:

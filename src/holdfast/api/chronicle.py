@@ -10,7 +10,6 @@ import msgspec
 from holdfast.model.catalog import Catalog
 from holdfast.model.errors import InvalidInput
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE
 from holdfast.operations.chronicle import ChronicleOperations, StatsBy
 from holdfast.operations.chronicle_views import (
     ChronicleFilter,
@@ -23,9 +22,11 @@ from .call import Answer, ApiCall, Route, invalid
 from .event_bodies import DATA, HIDDEN
 from .event_filters import ENTRY_FILTERS, event_filter_of_call
 from .events import event_id_of
+from .exports import EXPORT_MEDIA
 from .jobs import with_payload
-from .pages import DEFAULT_LIMIT, page_answer
+from .lists import DEFAULT_LIMIT, LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 _ORDERS = {"-occurred": True, "occurred": False}
 _GROUPS: tuple[StatsBy, ...] = get_args(StatsBy)
@@ -94,21 +95,22 @@ async def _filter(call: ApiCall) -> ChronicleFilter:
     return ChronicleFilter.of(await event_filter_of_call(call), search)
 
 
-async def list_entries(call: ApiCall) -> Answer:
+async def list_entries(call: ApiCall) -> Answer | StreamedAnswer:
     """List entries by when it happened, the newest first, with cursors both ways."""
     payload = await with_payload(call)
     order = call.value("order", "-occurred")
     if order not in _ORDERS:
         raise invalid("order", "it is occurred or -occurred; /v2/events lists as recorded")
-    page = await _operations(call).page(
-        await _filter(call),
-        cursor=call.value("cursor"),
-        limit=call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE),
-        newest=_ORDERS[order],
-    )
-    catalog = call.declared.catalog
-    shown = [ShownEntry.of(one, catalog, payload=payload) for one in page.entries]
-    return page_answer(call, shown, page.next, page.previous, {"notices": page.notices})
+    wanted, catalog = await _filter(call), call.declared.catalog
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        page = await _operations(call).page(
+            wanted, cursor=asked.cursor, limit=asked.limit, newest=_ORDERS[order]
+        )
+        found = [ShownEntry.of(one, catalog, payload=payload) for one in page.entries]
+        return ListPage(found, page.next, page.previous, {"notices": page.notices})
+
+    return await answer_list(call, ListSource(name="chronicle", kind=ShownEntry, fetch=fetch))
 
 
 async def show_entry(call: ApiCall) -> Answer:
@@ -141,7 +143,8 @@ ROUTES = (
         handle=list_entries,
         permission=Permission.JOB_READ,
         summary="List or search entries of the chronicle",
-        parameters=(*ENTRY_FILTERS, "search", "cursor", "limit", "order", "include"),
+        parameters=(*ENTRY_FILTERS, "search", *LIST_PARAMETERS, "order", "include"),
+        media=EXPORT_MEDIA,
         answers=list[ShownEntry],
     ),
     Route(

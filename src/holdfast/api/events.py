@@ -11,7 +11,6 @@ from holdfast.model.event import MAX_APPEND, EventReceipt, check_event_id
 from holdfast.model.event_type import EventType
 from holdfast.model.payload_paths import Assignment
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE
 from holdfast.operations.event_inputs import placed
 from holdfast.operations.event_views import EventTypeView
 from holdfast.operations.events import EventOperations
@@ -27,9 +26,11 @@ from .event_bodies import (
     refused,
 )
 from .event_filters import EVENT_FILTERS, event_filter_of_call
+from .exports import EXPORT_MEDIA
 from .jobs import with_payload
-from .pages import DEFAULT_LIMIT, page_answer
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 _ORDERS = {"-recorded": True, "recorded": False}
 
@@ -72,22 +73,26 @@ async def append_events(call: ApiCall) -> Answer:
     return Answer(data=[_appended(call, one) for one in receipts])
 
 
-async def list_events(call: ApiCall) -> Answer:
+async def list_events(call: ApiCall) -> Answer | StreamedAnswer:
     """List events in the order in which they were recorded, the newest first."""
     payload = await with_payload(call)
     order = call.value("order", "-recorded")
     if order not in _ORDERS:
         text = "it is recorded or -recorded; /v2/chronicle lists by when it happened"
         raise invalid("order", text)
-    page = await call.operations.engine.find_events(
-        await event_filter_of_call(call),
-        cursor=call.value("cursor"),
-        limit=call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE),
-        newest=_ORDERS[order],
-    )
+    wanted = await event_filter_of_call(call)
     readable, catalog = call.principal.may(Permission.PAYLOAD_READ), call.declared.catalog
-    shown = [ShownEvent.of(one, catalog, readable=readable, payload=payload) for one in page.events]
-    return page_answer(call, shown, page.cursor)
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        page = await call.operations.engine.find_events(
+            wanted, cursor=asked.cursor, limit=asked.limit, newest=_ORDERS[order]
+        )
+        found = [
+            ShownEvent.of(one, catalog, readable=readable, payload=payload) for one in page.events
+        ]
+        return ListPage(found, page.cursor)
+
+    return await answer_list(call, ListSource(name="events", kind=ShownEvent, fetch=fetch))
 
 
 async def show_event(call: ApiCall) -> Answer:
@@ -184,7 +189,8 @@ ROUTES = (
         handle=list_events,
         permission=Permission.JOB_READ,
         summary="List events as they were recorded",
-        parameters=(*EVENT_FILTERS, "cursor", "limit", "order", "include"),
+        parameters=(*EVENT_FILTERS, *LIST_PARAMETERS, "order", "include"),
+        media=EXPORT_MEDIA,
         answers=list[ShownEvent],
     ),
     Route(

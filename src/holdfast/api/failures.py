@@ -15,9 +15,11 @@ from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Route, invalid
 from .conditions import shown_unless_known
+from .exports import EXPORT_MEDIA
 from .job_bodies import Shown, shown
 from .job_filters import FILTER_PARAMETERS, filter_of_call
 from .jobs import PAGE_PARAMETERS, page_of
+from .streaming import StreamedAnswer
 
 _STATES = {
     "acknowledged": GroupVerb.ACKNOWLEDGE,
@@ -80,7 +82,7 @@ async def show_failure(call: ApiCall) -> Answer:
     return shown_unless_known(call, FailureDetail(found.group, samples, found.hit))
 
 
-async def list_members(call: ApiCall) -> Answer:
+async def list_members(call: ApiCall) -> Answer | StreamedAnswer:
     """Return the jobs of a group, a page at a time."""
     wanted = await filter_of_call(call)
     return await page_of(call, await call.operations.groups.narrow(wanted, call.path["group"]))
@@ -143,6 +145,7 @@ ROUTES = (
         permission=Permission.JOB_READ,
         summary="List the jobs of a group of failures",
         parameters=(*FILTER_PARAMETERS, *PAGE_PARAMETERS),
+        media=EXPORT_MEDIA,
         answers=list[JobView],
     ),
     _change("editFailure", "PATCH", "", "Change the state, owner or muting", FailureChangeBody),

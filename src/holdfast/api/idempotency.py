@@ -25,6 +25,7 @@ from holdfast.operations.views import date_of
 
 from .call import MAX_KEY_LENGTH, Answer, ApiCall, Route, invalid
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 KIND = "once"
 KEPT_SECONDS = 24 * 3_600
@@ -98,6 +99,8 @@ class KeyedCall:
             return await self._again(stored)
         try:
             answer = await self._route.handle(self._call)
+            if isinstance(answer, StreamedAnswer):
+                raise TypeError("a route that streams its answer takes no key")
         except (HoldfastError, RequestRefused):
             # The same request may have come twice at once: then the other one has changed it.
             stored = await self._stored()
@@ -140,7 +143,8 @@ class KeyedCall:
         resource = resource_of(self._route)
         if resource is not None:
             with contextlib.suppress(HoldfastError, RequestRefused):
-                shown = await resource.handle(self._call)
+                found = await resource.handle(self._call)
+                shown = found if isinstance(found, Answer) else shown
         return replace(shown, status=self._route.statuses[0])
 
     async def _keep(self, answer: Answer) -> None:

@@ -102,13 +102,15 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 Shown = dict[str, msgspec.Raw]
+HIDDEN = frozenset({"payload", "result"})
+"""The fields of a job that are shown only if they are asked for."""
 
 
 def shown(view: JobView, *, payload: bool) -> Shown:
     """Return a job as the API shows it: its payload and result only if they are asked for."""
     fields = msgspec.json.decode(msgspec.json.encode(view), type=Shown)
     if not payload:
-        fields.pop("payload", None)
-        fields.pop("result", None)
+        for name in HIDDEN:
+            fields.pop(name, None)
     fields.setdefault("tenant", msgspec.Raw(msgspec.json.encode(view.tenant)))
     return fields

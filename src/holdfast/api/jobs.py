@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from msgspec.structs import replace
 
@@ -12,12 +12,15 @@ from holdfast.model.actions import CancelJobs
 from holdfast.model.errors import InvalidInput, StaleVersion
 from holdfast.model.job import MICROSECONDS, Edit, State
 from holdfast.model.permissions import Permission
-from holdfast.model.search import MAX_PAGE, Filter, Order, check_order
+from holdfast.model.search import Filter, Order, check_order
+from holdfast.operations.filter_bounds import missing_bound
 from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Route, invalid
 from .conditions import expected_version, shown_unless_known, stale, tag_of
+from .exports import EXPORT_MEDIA
 from .job_bodies import (
+    HIDDEN,
     MAX_BATCH,
     JobBatchBody,
     JobEditBody,
@@ -26,11 +29,12 @@ from .job_bodies import (
     shown,
 )
 from .job_filters import FILTER_PARAMETERS, filter_of_call
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import FieldError, RequestRefused
+from .streaming import StreamedAnswer
 
-DEFAULT_LIMIT = 50
-PAGE_PARAMETERS = ("cursor", "limit", "order", "include")
-_ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
+PAGE_PARAMETERS = (*LIST_PARAMETERS, "count", "order", "include")
+ON_DUPLICATE: dict[str, OnDuplicate] = {"refuse": "refuse", "skip": "skip"}
 
 
 def location_of(call: ApiCall, job_id: str) -> str:
@@ -58,7 +62,7 @@ async def create_job(call: ApiCall) -> Answer:
     try:
         (receipt,) = await call.operations.enqueue([wanted])
     except InvalidInput as error:
-        raise _of_one(error) from None
+        raise of_one_job(error) from None
     existing = receipt.admission is not Admission.CREATED
     return _created(call, receipt.id, existing=existing)
 
@@ -77,7 +81,7 @@ async def create_jobs(call: ApiCall) -> Answer:
     batch = call.body(JobBatchBody)
     if len(batch.jobs) > MAX_BATCH:
         raise RequestRefused("too-large", f"at most {MAX_BATCH:,} jobs in one batch")
-    if batch.on_duplicate not in _ON_DUPLICATE:
+    if batch.on_duplicate not in ON_DUPLICATE:
         raise invalid("on_duplicate", "it is refuse or skip")
     inputs = [one.input(call.tenant) for one in batch.jobs]
     if call.keyed is not None:
@@ -87,7 +91,7 @@ async def create_jobs(call: ApiCall) -> Answer:
         ids = call.keyed.job_ids(len(inputs))
         inputs = [replace(one, id=one.id or new) for one, new in zip(inputs, ids, strict=True)]
         call.keyed.foresee(created_before(call))
-    receipts = await call.operations.enqueue(inputs, _ON_DUPLICATE[batch.on_duplicate])
+    receipts = await call.operations.enqueue(inputs, ON_DUPLICATE[batch.on_duplicate])
     return Answer(
         data=[
             JobReceipt(one.id, call.tenant, one.admission is not Admission.CREATED)
@@ -104,27 +108,33 @@ def created_before(call: ApiCall) -> Answer:
     return Answer(data=[JobReceipt(one, call.tenant, existing=False) for one in named])
 
 
-async def list_jobs(call: ApiCall) -> Answer:
+async def list_jobs(call: ApiCall) -> Answer | StreamedAnswer:
     """List the jobs that a filter finds, a page at a time."""
     return await page_of(call, await filter_of_call(call))
 
 
-async def page_of(call: ApiCall, wanted: Filter) -> Answer:
+async def page_of(call: ApiCall, wanted: Filter) -> Answer | StreamedAnswer:
     """Return the page of these jobs that the query asks for."""
     payload = await with_payload(call)
     order = check_order(call.value("order", Order.NEWEST.value))
-    limit = call.number("limit", DEFAULT_LIMIT, 1, MAX_PAGE)
-    page = await call.operations.page(wanted, cursor=call.value("cursor"), limit=limit, order=order)
-    meta: dict[str, object] = {}
-    headers: dict[str, str] = {}
-    if page.cursor:
-        meta["next_cursor"] = page.cursor
-        others = [(name, value) for name, value in call.query if name != "cursor"]
-        query = urlencode([*others, ("cursor", page.cursor)])
-        headers["link"] = f'<?{query}>; rel="next"'
-    return Answer(
-        data=[shown(job, payload=payload) for job in page.jobs], meta=meta, headers=headers
+    if missing := missing_bound(wanted):
+        raise RequestRefused("filter-too-broad", missing)
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        pages = call.operations.page_before if asked.backwards else call.operations.page
+        page = await pages(wanted, cursor=asked.cursor, limit=asked.limit, order=order)
+        items = [shown(job, payload=payload) for job in page.jobs]
+        return ListPage(items, page.cursor, page.previous)
+
+    source = ListSource(
+        name="jobs",
+        kind=JobView,
+        fetch=fetch,
+        count=lambda cap: call.operations.count(order.of_listed(wanted), cap=cap),
+        windowed=wanted.created_from_us is not None or wanted.finished_from_us is not None,
+        hidden=frozenset() if payload else HIDDEN,
     )
+    return await answer_list(call, source)
 
 
 async def show_job(call: ApiCall) -> Answer:
@@ -167,7 +177,7 @@ def _microseconds(moment: datetime) -> int:
     return int(aware.timestamp() * MICROSECONDS)
 
 
-def _of_one(error: InvalidInput) -> RequestRefused | InvalidInput:
+def of_one_job(error: InvalidInput) -> RequestRefused | InvalidInput:
     """Return the error of the only job of a call, without its place in a batch."""
     place, colon, field = error.field.partition(": ")
     if not colon or place != "job 1":
@@ -208,6 +218,7 @@ ROUTES = (
         summary="List jobs by any filter",
         parameters=(*FILTER_PARAMETERS, *PAGE_PARAMETERS),
         answers=list[JobView],
+        media=EXPORT_MEDIA,
     ),
     Route(
         operation_id="lookUpJob",

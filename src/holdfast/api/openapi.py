@@ -43,6 +43,13 @@ _META: Schema = {
         "request_id": {"type": "string"},
         "next_cursor": {"type": "string"},
         "prev_cursor": {"type": "string"},
+        "total": {
+            "type": "object",
+            "properties": {
+                "value": {"type": "integer"},
+                "relation": {"type": "string", "enum": ["equal", "at_least"]},
+            },
+        },
         "existing": {"type": "boolean"},
     },
     "required": ["api_version", "timestamp", "request_id"],
@@ -109,7 +116,8 @@ def _operation(route: Route) -> Schema:
     if route.everything:
         found["x-every-tenant"] = True
     if route.body is not None:
-        content = {"application/json": {"schema": _schema_of(route.body)}}
+        media = "application/x-ndjson" if route.streams_body else "application/json"
+        content = {media: {"schema": _schema_of(route.body)}}
         found["requestBody"] = {"required": True, "content": content}
     return found
 
@@ -120,7 +128,9 @@ def _responses(route: Route) -> Schema:
         found[str(status)] = {"description": route.summary}
         if status != 304:
             envelope = _envelope(route.other_answers.get(status, route.answers))
-            content = {"application/json": {"schema": envelope}}
+            content: Schema = {media: {"schema": _TEXT} for media in route.media}
+            if route.envelope:
+                content["application/json"] = {"schema": envelope}
             found[str(status)] = {"description": route.summary, "content": content}
     for statuses in ("4XX", "503", "507"):
         found[statuses] = {"$ref": "#/components/responses/Problem"}

@@ -22,8 +22,10 @@ from holdfast.operations.views import JobView
 
 from .call import Answer, ApiCall, Handle, Route, invalid
 from .conditions import expected_version, shown_unless_known, stale, tag_of
+from .exports import EXPORT_MEDIA
 from .job_filters import FILTER_PARAMETERS, filter_of_names
-from .jobs import DEFAULT_LIMIT, PAGE_PARAMETERS, page_of
+from .jobs import PAGE_PARAMETERS, page_of
+from .lists import DEFAULT_LIMIT
 from .operation_bodies import (
     MAX_WITHOUT_PLAN,
     OperationActionBody,
@@ -33,6 +35,7 @@ from .operation_bodies import (
     PlannedOperation,
 )
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 
 async def create_operation(call: ApiCall) -> Answer:
@@ -125,7 +128,7 @@ async def show_operation(call: ApiCall) -> Answer:
     return shown_unless_known(call, view, view.version)
 
 
-async def list_items(call: ApiCall) -> Answer:
+async def list_items(call: ApiCall) -> Answer | StreamedAnswer:
     """Return the jobs that a replay put back, as they are now."""
     view = await call.operations.bulk.report(call.path["operation"])
     if view.action != "replay":
@@ -237,6 +240,7 @@ ROUTES = (
         permission=Permission.JOB_READ,
         summary="List the jobs that a replay put back",
         parameters=PAGE_PARAMETERS,
+        media=EXPORT_MEDIA,
         answers=list[JobView],
     ),
     _action("pause", OperationChange(paused=True), "Act on no more jobs for now"),

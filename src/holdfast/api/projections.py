@@ -10,7 +10,7 @@ from holdfast.projections.chronicle import CHRONICLE
 
 from .call import Answer, ApiCall, Handle, Route, invalid
 from .job_bodies import JobActionBody
-from .pages import DEFAULT_LIMIT
+from .lists import DEFAULT_LIMIT
 from .rebuilds import RebuildBody, ShownRebuild, operations_of, rebuild_answer
 
 

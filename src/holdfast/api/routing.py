@@ -17,6 +17,7 @@ from . import (
     events,
     failures,
     job_actions,
+    job_ingest,
     jobs,
     keys,
     operations,
@@ -26,6 +27,7 @@ from . import (
     rebuilds,
     schedules,
     series,
+    stream,
     tenants,
     v1_jobs,
     workers,
@@ -37,6 +39,7 @@ PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
     (
         *jobs.ROUTES,
+        *job_ingest.ROUTES,
         *job_actions.ROUTES,
         *operations.ROUTES,
         *failures.ROUTES,
@@ -52,6 +55,7 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
         *keys.ROUTES,
         *tenants.ROUTES,
         *overview.ROUTES,
+        *stream.ROUTES,
     )
 )
 VERSIONS: Mapping[str, Sequence[Route]] = {"v2": ROUTES, "v1": v1_jobs.ROUTES}

@@ -27,12 +27,14 @@ from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
 from .application import ApiApplication
-from .call import MAX_BODY_BYTES
 from .declarations import Declarations
 from .limits import LimitOptions
+from .streaming import MAX_STREAMED_BYTES
 
 log = StructuredLog("holdfast.api")
 
+MAX_CONNECTIONS = 1_024
+"""Twice the streams: these stay open."""
 DRAIN_SECONDS = 30.0
 """How long requests in progress may take once the server is asked to stop."""
 
@@ -82,7 +84,7 @@ async def serve(
         server = serving(
             AsgiHandler(application),
             sockets=[sock],
-            limits=HttpLimits(max_body_bytes=MAX_BODY_BYTES),
+            limits=HttpLimits(max_body_bytes=MAX_STREAMED_BYTES, max_connections=MAX_CONNECTIONS),
             tls=tls,
             hosts=AllowedHosts(options.allowed_hosts, "--allowed-host"),
             grace_seconds=DRAIN_SECONDS,
@@ -119,7 +121,7 @@ def _stop_signal(application: ApiApplication) -> asyncio.Event:
         if stopped.is_set():
             sys.stdout.flush()
             os._exit(128 + signal.SIGTERM)
-        application.draining = True
+        application.drain()
         stopped.set()
 
     loop = asyncio.get_running_loop()

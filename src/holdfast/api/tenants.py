@@ -7,18 +7,24 @@ from holdfast.model.permissions import Permission
 from holdfast.operations.tenants import TenantDetails, TenantView
 
 from .call import Answer, ApiCall, Route
-from .pages import DEFAULT_LIMIT, page_answer
+from .exports import EXPORT_MEDIA
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
 from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 _MAX_PAGE = 100
 """Each tenant is counted."""
 
 
-async def list_tenants(call: ApiCall) -> Answer:
+async def list_tenants(call: ApiCall) -> Answer | StreamedAnswer:
     """List the tenants within reach by name, with how many jobs each has."""
-    limit = call.number("limit", DEFAULT_LIMIT, 1, _MAX_PAGE)
-    found, more = await call.operations.tenants.page(call.value("cursor"), limit)
-    return page_answer(call, found, found[-1].tenant if more else "")
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        limit = min(asked.limit, _MAX_PAGE)
+        found, more = await call.operations.tenants.page(asked.cursor, limit)
+        return ListPage(found, found[-1].tenant if more else "")
+
+    return await answer_list(call, ListSource(name="tenants", kind=TenantView, fetch=fetch))
 
 
 async def show_tenant(call: ApiCall) -> Answer:
@@ -37,7 +43,8 @@ ROUTES = (
         handle=list_tenants,
         permission=Permission.TENANT_MANAGE,
         summary="List the tenants that keys name, with counts",
-        parameters=("cursor", "limit"),
+        parameters=LIST_PARAMETERS,
+        media=EXPORT_MEDIA,
         answers=list[TenantView],
     ),
     Route(

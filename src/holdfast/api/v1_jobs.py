@@ -19,6 +19,8 @@ from holdfast.model.permissions import Permission
 from . import job_actions, jobs
 from .call import Answer, ApiCall, Route, invalid
 from .job_bodies import JobActionBody, JobReceipt, NewJobBody, Shown
+from .problems import RequestRefused
+from .streaming import StreamedAnswer
 
 VERSION = "1"
 _STATUS: Mapping[State, str] = {
@@ -160,6 +162,8 @@ async def list_jobs(call: ApiCall) -> Answer:
         else:
             query.append(("task" if name == "type" else name, value))
     answer = await jobs.list_jobs(call.translated(query=query))
+    if isinstance(answer, StreamedAnswer):
+        raise RequestRefused("not-acceptable", "/v1 answers with application/json: see /v2/jobs")
     listed = cast("list[Shown]", answer.data)
     headers = {name: value for name, value in answer.headers.items() if name != "link"}
     return replace(

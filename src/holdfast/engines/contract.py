@@ -25,6 +25,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import InvalidInput, LeaseLost
 from holdfast.model.explain import Explanation
@@ -572,6 +573,14 @@ class Engine(EventEngine, ProjectionEngine, RecordEngine, Protocol):
         The samples themselves are kept for 2 hours, points of a minute for 48 hours. A point
         has the greatest depth and age of its time, and mean rates. ``step_seconds`` is how far
         points are apart at least; 0 is as fine as possible.
+        """
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """Return a mark for each topic that has something in it or has changed.
+
+        A mark that differs from that of an earlier call of the same feed says that the topic has
+        changed since; the same mark, or none in both, that it has not. Notes on jobs do not count,
+        nor do jobs that are forgotten. Who looks should look again within a minute.
         """
 
     # --- keep --------------------------------------------------------------------------------

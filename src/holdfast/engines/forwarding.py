@@ -15,6 +15,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import LeaseLost
 from holdfast.model.event import Event, EventReceipt, NewEvent
@@ -376,6 +377,10 @@ class ForwardingEngine:
     ) -> Outage:
         """See ``Engine.set_outage``."""
         return await self.engine.set_outage(dependency, attribution, on=on, caller=caller)
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """See ``Engine.changes``."""
+        return await self.engine.changes(caller=caller)
 
     async def now_us(self) -> int:
         """See ``Engine.now_us``."""

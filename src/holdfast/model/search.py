@@ -58,6 +58,11 @@ class Order(enum.StrEnum):
         return self in _DESCENDING
 
     @property
+    def opposite(self) -> Order | None:
+        """The same order from its other end, if there is one."""
+        return _OPPOSITES.get(self)
+
+    @property
     def field(self) -> str:
         """The field of a job that it goes by."""
         return _ORDER_FIELDS[self.value.removeprefix("-")]
@@ -80,6 +85,12 @@ _ORDER_FIELDS = {
     "attempts": "attempt",
 }
 _DESCENDING = frozenset(order for order in Order if order.value.startswith("-"))
+_OPPOSITES = {
+    Order.CREATED: Order.NEWEST,
+    Order.NEWEST: Order.CREATED,
+    Order.FINISHED: Order.LAST_FINISHED,
+    Order.LAST_FINISHED: Order.FINISHED,
+}
 _SORT_KEYS = {order: attrgetter(order.field, "tenant", "id") for order in Order}
 _ORDER_STATES = {
     "finished_at_us": frozenset(State) - UNFINISHED,

@@ -25,6 +25,7 @@ from holdfast.model.audit import (
     follows,
     head_of,
 )
+from holdfast.model.cursor import write_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
     AuditAltered,
@@ -41,7 +42,7 @@ from holdfast.model.outage import dependency_of
 from holdfast.model.policy import DEFAULT_POLICY, QueuePolicy
 from holdfast.model.principal import Principal, local_principal
 from holdfast.model.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order
+from holdfast.model.search import EVERYTHING, MAX_PAGE, Count, Filter, Order, place_of
 
 from .access.denials import DenialLog
 from .access.engine import AuthorizedEngine
@@ -169,7 +170,22 @@ class Operations:
     ) -> JobPage:
         """Return a page of the jobs that a filter finds."""
         page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=order)
-        return JobPage([JobView.of(job) for job in page.jobs], page.cursor)
+        previous = ""
+        if cursor and page.jobs and (opposite := order.opposite) is not None:
+            previous = write_cursor(place_of(page.jobs[0], opposite), wanted, opposite)
+        return JobPage([JobView.of(job) for job in page.jobs], page.cursor, previous)
+
+    async def page_before(
+        self, wanted: Filter = EVERYTHING, *, cursor: str, limit: int = 100, order: Order
+    ) -> JobPage:
+        """Return the page that ends where another one began, by its cursor ``previous``."""
+        opposite = order.opposite
+        if opposite is None:
+            raise InvalidInput("cursor", f"a list in the order {order.value} has no way back")
+        page = await self.engine.find(wanted, cursor=cursor, limit=limit, order=opposite)
+        jobs = page.jobs[::-1]
+        following = write_cursor(place_of(jobs[-1], order), wanted, order) if jobs else ""
+        return JobPage([JobView.of(job) for job in jobs], following, page.cursor)
 
     async def count(self, wanted: Filter = EVERYTHING, *, cap: int) -> Count:
         """Count the jobs that a filter finds, up to a cap."""
@@ -233,6 +249,10 @@ class Operations:
         if on_duplicate == "refuse":
             check_ids_differ(inputs)
         return await self.engine.enqueue(jobs, on_duplicate=on_duplicate)
+
+    def check_input(self, wanted: JobInput) -> None:
+        """Raise ``InvalidInput`` if this cannot be enqueued whatever is stored."""
+        new_jobs([wanted], self._registry, self.default_max_attempts)
 
     # --- jobs: see ``bulk`` for operations on many -------------------------------------------
 

@@ -273,10 +273,14 @@ class HistoryView(msgspec.Struct, frozen=True):
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """Some jobs; ``cursor`` is for the next page, and empty if there is none."""
+    """Some jobs; ``cursor`` is for the next page, and empty if there is none.
+
+    ``previous`` is for the page before, and empty if it is not known that there is one.
+    """
 
     jobs: list[JobView]
     cursor: str = ""
+    previous: str = ""
 
 
 class WorkerView(msgspec.Struct, frozen=True):

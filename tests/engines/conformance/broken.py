@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from holdfast.engines.contract import AdminResult
 from holdfast.engines.embedded.admin import Admin
+from holdfast.engines.embedded.change_recorder import ChangeRecorder
 from holdfast.engines.embedded.commands import Commands
 from holdfast.engines.embedded.core import EmbeddedCore
 from holdfast.engines.embedded.dependents import DependentEffects
@@ -493,3 +494,17 @@ class RecordsApart(MemoryEngine):
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)
         self._core.records = _Forgetful(self._core.state.records)
+
+
+class _EnqueuesAlone(ChangeRecorder):
+    def record(self, effects, jobs, seq, now_us):
+        if isinstance(effects[0], Enqueued):
+            super().record(effects, jobs, seq, now_us)
+
+
+class ChangesOfEnqueuesAlone(MemoryEngine):
+    """Tells only of new jobs that something has changed."""
+
+    def __init__(self, **fields):
+        super().__init__(**fields)
+        self._core.changes = _EnqueuesAlone(self._core.random_bytes)

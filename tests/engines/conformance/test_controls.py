@@ -95,6 +95,11 @@ NOTICED: list[tuple[type[MemoryEngine], str, tuple[object, ...]]] = [
         "test_nothing_keeps_back_exactly_what_a_claim_of_all_returns",
         (QueuePolicy(fair=True, max_in_flight=4),),
     ),
+    (
+        broken.ChangesOfEnqueuesAlone,
+        "test_a_topic_changes_with_everything_that_happens_to_its_jobs",
+        (),
+    ),
     (broken.RatesAddUp, "test_rates_are_of_the_time_since_the_last_sample", ()),
     (broken.SamplesOfEveryone, "test_of_several_that_sample_one_does", ()),
     (broken.PeaksDisappear, "test_points_have_the_greatest_depth_and_mean_rates", ()),

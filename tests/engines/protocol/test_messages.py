@@ -21,6 +21,7 @@ from holdfast.model.actions import (
     RestoreJobs,
 )
 from holdfast.model.audit import Attribution, AuditEntry, AuditHead, chain
+from holdfast.model.change_feed import ChangeMarks, TopicMark
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, LeaseLost
 from holdfast.model.failure import Failure, FailureClass
@@ -213,6 +214,7 @@ def test_a_call_arrives_as_it_was_made(verb, call):
         (messages.EDIT, JOB),
         (messages.POLICIES, {"mail": POLICY}),
         (messages.FLAGS, {"f": True}),
+        (messages.CHANGES, ChangeMarks("f", [TopicMark("a", "queue:mail", "7")])),
         (messages.SCHEDULES, {"s": SCHEDULE}),
         (messages.AUDIT, AuditHead(7, "abc")),
         (messages.AUDITED, [chain(AuditHead(), ENTRY, 7)]),

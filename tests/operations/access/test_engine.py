@@ -184,6 +184,7 @@ CALLS: Mapping[str, tuple[Permission, Call]] = {
     ),
     "answers": (P.WORKER_COMMAND, lambda e: e.answers("c")),
     "take_sample": (P.JOB_CLAIM, lambda e: e.take_sample()),
+    "changes": (P.COUNTS_READ, lambda e: e.changes()),
     "samples": (P.COUNTS_READ, lambda e: e.samples(from_us=0, to_us=1)),
     "audit": (P.KEY_MANAGE, lambda e: e.audit([], caller=Caller())),
     "audited": (P.AUDIT_OWN, lambda e: e.audited()),

@@ -433,6 +433,7 @@ _HANDLERS = [
     _handler(messages.SET_SUBSCRIPTION, _set_subscription),
     _handler(messages.PROJECTIONS, _projections),
     _handler(messages.SET_PROJECTION, _set_projection),
+    _handler(messages.CHANGES, lambda engine, call: engine.changes(caller=call.caller)),
     _handler(messages.RECORDS, lambda engine, call: engine.records(call.kind, call.names)),
     _handler(messages.SET_RECORD, _set_record),
     _handler(messages.AUDIT, lambda engine, call: engine.audit(call.entries, caller=call.caller)),

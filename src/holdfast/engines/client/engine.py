@@ -75,6 +75,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.cursor import read_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import (
@@ -584,6 +585,10 @@ class ClientEngine:
     async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - its owner alone appends
         """See ``Engine.fanout_settled``."""
         return True
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """See ``Engine.changes``."""
+        return await self._channel.call(messages.CHANGES, messages.ChangesCall(caller))
 
     # --- records -----------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from holdfast.model.projection import ProjectionState
 from holdfast.model.record import Record
 from holdfast.model.subscription import Subscription
 
+from .change_recorder import ChangeRecorder
 from .history import HistoryStore, StateCounts
 from .outage_book import OutageBook
 from .record_book import RecordBook
@@ -189,6 +190,7 @@ class EmbeddedCore:
         self.records = RecordBook(state.records)
         self.waiters = ClaimWaiters(clock)
         self.flows = FlowCounter()
+        self.changes = ChangeRecorder(random_bytes)
         self.ahead_us = 0
         """How far the engine's time is ahead of the clock: it never goes back, and never stops."""
         self.token_offset = 0
@@ -272,6 +274,8 @@ class EmbeddedCore:
         if RecordSet in (type(effects[0]), type(effects[-1])):  # they are never in between
             self.records.took([one for one in effects if isinstance(one, RecordSet)])
         self.flows.count(effects, jobs)
+        if self.changes.watched:
+            self.changes.record(effects, jobs, first_seq, self.now_us())
         if self.waiters.waiting:
             self._wake_claims(effects, jobs)
         return jobs

@@ -67,6 +67,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost
@@ -643,6 +644,11 @@ class EmbeddedEngine:
     async def fanout_settled(self, version: int) -> bool:  # noqa: ARG002 - a commit is a moment
         """See ``Engine.fanout_settled``: one process appends, so no transaction is ever open."""
         return True
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """See ``Engine.changes``."""
+        found = await self._core.answer(self._core.changes.marks)
+        return found.within(caller)
 
     # --- records -----------------------------------------------------------------------------
 

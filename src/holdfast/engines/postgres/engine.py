@@ -62,6 +62,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.cursor import page_of, read_cursor
 from holdfast.model.effects import Effect, ScheduleState
 from holdfast.model.errors import AccessDenied, InvalidInput, LeaseLost, StaleVersion
@@ -118,6 +119,7 @@ from holdfast.model.uniform_batch import UniformBatch
 
 from . import dump, outages, rows
 from .admin import access, actions, audit, fleet, operations, queries
+from .admin import changes as change_verbs
 from .admin import explain as explaining
 from .admin import groups as failure_groups
 from .admin import policies as policy_verbs
@@ -719,6 +721,10 @@ class PostgresEngine:
     async def fanout_settled(self, version: int) -> bool:
         """See ``Engine.fanout_settled``."""
         return not await self.open_fanouts(version)
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """See ``Engine.changes``."""
+        return (await self._database.read(change_verbs.changes)).within(caller)
 
     # --- records -----------------------------------------------------------------------------
 

@@ -33,6 +33,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import HoldfastError, InvalidInput, LeaseLost
 from holdfast.model.event import Event, EventReceipt, NewEvent
@@ -457,6 +458,12 @@ class SetProjectionCall(msgspec.Struct, frozen=True, array_like=True):
     caller: Caller = SYSTEM
 
 
+class ChangesCall(msgspec.Struct, frozen=True, array_like=True):
+    """See ``Engine.changes``."""
+
+    caller: Caller = SYSTEM
+
+
 class RecordsCall(msgspec.Struct, frozen=True, array_like=True):
     """See ``Engine.records``."""
 
@@ -552,6 +559,7 @@ SUBSCRIPTIONS = Verb("subscriptions", Empty, dict[str, Subscription])
 SET_SUBSCRIPTION = Verb("set_subscription", SetSubscriptionCall, list[Subscription])
 PROJECTIONS = Verb("projections", Empty, dict[str, ProjectionState])
 SET_PROJECTION = Verb("set_projection", SetProjectionCall, Empty)
+CHANGES = Verb("changes", ChangesCall, ChangeMarks)
 RECORDS = Verb("records", RecordsCall, list[Record])
 SET_RECORD = Verb("set_record", SetRecordCall, Empty)
 AUDIT = Verb("audit", AuditCall, AuditHead)

@@ -34,6 +34,7 @@ from holdfast.model.audit import (
     AuditHead,
     AuditRecord,
 )
+from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
 from holdfast.model.errors import AccessDenied, Forbidden, LeaseLost
 from holdfast.model.event import Event, EventReceipt, NewEvent
@@ -470,6 +471,11 @@ class AuthorizedEngine:
         return await self._engine.set_outage(
             dependency, attribution, on=on, caller=self._reach(caller)
         )
+
+    async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
+        """See ``Engine.changes``."""
+        await self._require(Permission.COUNTS_READ)
+        return await self._engine.changes(caller=self._reach(caller))
 
     async def now_us(self) -> int:
         """See ``Engine.now_us``."""

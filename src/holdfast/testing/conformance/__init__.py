@@ -16,6 +16,7 @@ from .audit_search import AuditFactRules, AuditSearchRules
 from .broken_dependencies import BrokenDependencyRules
 from .cancel import CancelRules
 from .chains import ChainRules, ChainSettleRules
+from .changes import ChangeRules
 from .claim import ClaimRules
 from .confirm import ConfirmRules
 from .dependencies import DependencyRules
@@ -100,6 +101,10 @@ class RecordRules(
     """The audit, flags, schedules and records."""
 
 
+class LookingRules(ChangeRules):
+    """What a page that is looked at stands on."""
+
+
 class FleetRules(RegistryRules, CommandRules, LeaseReadingRules):
     """The registry of processes, and commands to them."""
 
@@ -116,6 +121,7 @@ class EngineConformance(
     AdminRules,
     BulkRules,
     RecordRules,
+    LookingRules,
     FleetRules,
     EventRules,
 ):

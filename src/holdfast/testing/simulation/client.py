@@ -330,6 +330,7 @@ class Client:
             self._world.trace.broken(f"validate found {problems}")
         await self.call("policies", engine.policies(), sorted)
         await self.call("flags", engine.flags(), sorted)
+        await self.call("changes", engine.changes(), lambda got: len(got.marks))
         await self.call("schedules", engine.schedules(), sorted)
         await self.call("audited", engine.audited(limit=5), len)
         await self._sample()

@@ -270,10 +270,11 @@ class Worker:
 
     def _serving(self, queues: Sequence[str]) -> Sequence[str]:
         """Return these queues, and those of their dependencies that no other slots are for."""
-        named, known, wanted = self.queues or (), self._known_queues(), tuple(queues)
+        known, wanted = self._known_queues(), tuple(queues)
         if wanted not in self._served:
+            named, bases = set(self.queues or ()), set(wanted)
             others = [
-                queue for queue in known if queue not in named and base_queue(queue) in wanted
+                queue for queue in known if queue not in named and base_queue(queue) in bases
             ]
             self._served[wanted] = check_names("queues", [*wanted, *others])
         return self._served[wanted]

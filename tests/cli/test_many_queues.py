@@ -55,7 +55,7 @@ async def test_control_without_the_bound_top_asks_for_each_queue(monkeypatch):
 
 
 def test_top_says_how_many_queues_it_does_not_show():
-    screen = top.TopScreen(0.0, True, 1, 0, False, {}, [], [], [], more_queues=1_234)  # noqa: FBT003
+    screen = top.TopScreen(0.0, True, 1, 0, False, {}, [], [], [], more_queues=1_234)
     assert notices(screen) == ["the busiest queues; 1,234 more: `holdfast queues list`"]
 
 

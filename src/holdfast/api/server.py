@@ -27,6 +27,7 @@ from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
 from .application import MAX_BODY_BYTES, ApiApplication
+from .problems import TYPES_OF_SERVER
 
 log = StructuredLog("holdfast.api")
 
@@ -62,7 +63,7 @@ async def serve(settings: Settings, options: ApiOptions, say: Callable[[str], No
         host, port = sock.getsockname()[:2]
         stopped = _stop_signal(application)
         server = serving(
-            AsgiHandler(application),
+            AsgiHandler(application, TYPES_OF_SERVER),
             sockets=[sock],
             limits=HttpLimits(max_body_bytes=MAX_BODY_BYTES),
             tls=tls,

@@ -52,6 +52,7 @@ class Worker:
             registry,
             options.retry,
             memory_limit_bytes=options.memory_limit_bytes,
+            cpu_limit_seconds=options.cpu_limit_seconds,
             inline=options.inline,
         )
         self._pools = {
@@ -186,7 +187,7 @@ class Worker:
         self._options = options
         for pool in self._every_pool:
             pool.options = options
-        self._executor.change(options.retry, options.memory_limit_bytes)
+        self._executor.change(options.retry, options.memory_limit_bytes, options.cpu_limit_seconds)
 
     def can_change(self, options: WorkerOptions) -> bool:
         """Whether these options are for the same queues and slot pools."""

@@ -78,7 +78,7 @@ async def test_doctor_prints_few_warnings_about_very_many_queues():
 
 def test_the_queues_of_each_outage_are_found_in_one_look(monkeypatch):
     looks = 0
-    usual = outages.dependency_of
+    usual = outage_rules.dependency_of
 
     def counting(queue):
         nonlocal looks
@@ -87,9 +87,7 @@ def test_the_queues_of_each_outage_are_found_in_one_look(monkeypatch):
 
     monkeypatch.setattr(outages, "dependency_of", counting)
     counts = {f"mail@s{number}": Counts(pending=2) for number in range(100)}
-    active = [
-        outage_rules.start(f"s{number}", 1, by="ann", why="to see") for number in range(50)
-    ]
+    active = [outage_rules.start(f"s{number}", 1, by="ann", why="to see") for number in range(50)]
     views = outages.outage_views(active, counts, 2)
     assert [(view.queues, view.waiting) for view in views] == [
         ([f"mail@s{number}"], 2) for number in range(50)

@@ -89,6 +89,10 @@ def memory_bytes(daemon: Daemon) -> int:
     return pages * resource.getpagesize()
 
 
+def has_more(daemon: Daemon, most_bytes: int) -> bool:
+    return memory_bytes(daemon) > most_bytes
+
+
 def test_the_worker_loses_nothing_and_health_answers(
     rig: Rig, neighbours: list[subprocess.Popen[bytes]]
 ) -> None:
@@ -138,10 +142,7 @@ def test_control_without_limits_bytes_take_the_memory(
         before_bytes = memory_bytes(daemon)
         neighbour = attack(name, port)
         neighbours.append(neighbour)
-        until(
-            lambda most=before_bytes + KEPT_BYTES: memory_bytes(daemon) > most,
-            f"{name} takes the memory",
-        )
+        until(partial(has_more, daemon, before_bytes + KEPT_BYTES), f"{name} takes the memory")
         neighbour.kill()
         neighbour.wait()
     daemon.kill()

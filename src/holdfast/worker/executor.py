@@ -38,9 +38,7 @@ class Executor:
         self._verdicts = Verdicts(registry.classifier, retry)
         self._inline = inline
         self._threads = ThreadPool()
-        self._children = Children(
-            self._child_config(retry, memory_limit_bytes, cpu_limit_seconds)
-        )
+        self._children = Children(self._child_config(retry, memory_limit_bytes, cpu_limit_seconds))
 
     @property
     def abandoned_threads(self) -> int:

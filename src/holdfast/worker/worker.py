@@ -274,9 +274,7 @@ class Worker:
         known, wanted = self._known_queues(), tuple(queues)
         if wanted not in self._served:
             named, bases = set(self.queues or ()), set(wanted)
-            others = [
-                queue for queue in known if queue not in named and base_queue(queue) in bases
-            ]
+            others = [queue for queue in known if queue not in named and base_queue(queue) in bases]
             self._served[wanted] = check_names("queues", [*wanted, *others])
         return self._served[wanted]
 

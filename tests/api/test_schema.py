@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.api import authentication
+from holdfast.api.problems import TYPES_OF_SERVER
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.http.asgi import AsgiHandler
 from holdfast.http.limits import HttpLimits
@@ -64,7 +65,9 @@ def listening(directory: Path) -> Iterator[str]:
         api = Api(MemoryEngine())
         await _plant(api, directory)
         limits = HttpLimits(max_body_bytes=8 << 20)
-        async with serving(AsgiHandler(api.application), sockets=[sock], limits=limits):
+        async with serving(
+            AsgiHandler(api.application, TYPES_OF_SERVER), sockets=[sock], limits=limits
+        ):
             started.set()
             await stop.wait()
         await api.engine.close()

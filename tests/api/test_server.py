@@ -1,16 +1,24 @@
 """``holdfast serve`` as a process: on a directory and on PostgreSQL, stopped and killed."""
 
+import asyncio
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import httpx
 import pytest
 
+from holdfast.api.problems import TYPES_OF_SERVER
+from holdfast.http.allowed_hosts import AllowedHosts
+from holdfast.http.asgi import AsgiHandler, AsgiMessage, Receive, Send
+from holdfast.http.limits import HttpLimits
+from holdfast.http.listeners import bind_port
+from holdfast.http.server import serving
 from tests.e2e.rig import HOLDFAST, Daemon, Rig, until
 
 WHO = ("--by", "ann", "--reason", "a test")
@@ -146,3 +154,41 @@ def test_plain_commands_import_no_server():
     code = f"import {modules}; print('holdfast.api' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+async def early_answers(types: Mapping[int, str]) -> dict[int, str]:
+    """Return the types of what the server refuses before the application sees it, by status."""
+    seen: dict[int, str] = {}
+    limits = HttpLimits(max_body_bytes=10, head_seconds=0.01)
+    sock = bind_port("127.0.0.1", 0)
+    handler = AsgiHandler(unasked, types)
+    hosts = AllowedHosts((), "--allowed-host")
+    async with serving(handler, sockets=[sock], limits=limits, hosts=hosts):
+        for request in (
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"nonsense\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: localhost\r\n",
+            b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 11\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: evil.example\r\n\r\n",
+            b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 101 + b"\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(*sock.getsockname())
+            writer.write(request)
+            head, _end, body = (await reader.read()).partition(b"\r\n\r\n")
+            assert b"application/problem+json" in head
+            seen[int(head.split()[1])] = json.loads(body).get("type", "")
+            writer.close()
+    return seen
+
+
+async def unasked(_scope: AsgiMessage, _receive: Receive, _send: Send) -> None:
+    raise RuntimeError("the application is not asked")
+
+
+async def test_what_the_server_refuses_early_has_a_type_of_the_catalogue():
+    seen = await early_answers(TYPES_OF_SERVER)
+    assert seen == {status: TYPES_OF_SERVER[status] for status in (400, 408, 413, 421, 431)}
+
+
+async def test_control_without_the_catalogue_it_has_none():
+    assert set((await early_answers({})).values()) == {""}

@@ -20,11 +20,21 @@ WITHOUT_LIMITS = """
 from msgspec.structs import replace
 from holdfast.daemon import daemon
 from holdfast.cli.main import main
+none = 1_000_000_000
 daemon.PROBE_LIMITS = replace(
-    daemon.PROBE_LIMITS, max_connections=1_000_000, cpu_share=None, idle_seconds=1e9
+    daemon.PROBE_LIMITS, max_connections=none, cpu_share=None, max_head_bytes=none,
+    max_headers=none, max_body_bytes=none, max_pipelined=none, idle_seconds=1e9,
+    head_seconds=1e9, body_seconds=1e9, write_seconds=1e9, buffer_bytes=1 << 20,
 )
 main()
 """
+MOST_MEMORY_BYTES = 64 << 20
+KEPT_BYTES = 16 << 20
+"""What eight connections cannot have: each may send 16 KiB before it is answered or refused."""
+TAKE_FILES = ("idle", "half_heads", "slow_bodies")
+TAKE_MEMORY = ("endless_heads", "chunks", "pipelines")
+TAKE_TIME = ("connects",)
+"""Of the processor alone: ``http/test_limits.py`` counts it, and has the control."""
 
 
 def started(rig: Rig, *command: str) -> tuple[Daemon, int]:
@@ -79,6 +89,10 @@ def memory_bytes(daemon: Daemon) -> int:
     return pages * resource.getpagesize()
 
 
+def has_more(daemon: Daemon, most_bytes: int) -> bool:
+    return memory_bytes(daemon) > most_bytes
+
+
 def test_the_worker_loses_nothing_and_health_answers(
     rig: Rig, neighbours: list[subprocess.Popen[bytes]]
 ) -> None:
@@ -95,16 +109,40 @@ def test_the_worker_loses_nothing_and_health_answers(
         assert neighbour.poll() is None, f"{name} goes on"
         neighbour.kill()
         neighbour.wait()
-    assert memory_bytes(daemon) < before_bytes + (64 << 20)
+    assert memory_bytes(daemon) < before_bytes + MOST_MEMORY_BYTES
     assert all(count == 1 for count in rig.ledger.ended().values())
     daemon.stop()
 
 
-def test_control_without_limits_idle_connections_take_the_files(
+def test_every_attack_has_a_control() -> None:
+    assert sorted((*TAKE_FILES, *TAKE_MEMORY, *TAKE_TIME)) == sorted(ATTACKS)
+
+
+def test_control_without_limits_connections_take_the_files(
     rig: Rig, neighbours: list[subprocess.Popen[bytes]]
 ) -> None:
     daemon, port = started(rig, sys.executable, "-c", WITHOUT_LIMITS)
-    neighbours.append(attack("idle", port))
-    until(lambda: descriptors(daemon) >= FILES, "no descriptor is left")
-    until(lambda: "http.accept_failed" in daemon.errors, "it says so")
+    own = descriptors(daemon)
+    for name in TAKE_FILES:
+        neighbour = attack(name, port)
+        neighbours.append(neighbour)
+        until(lambda: descriptors(daemon) >= FILES, f"no descriptor is left beside {name}")
+        until(lambda: "http.accept_failed" in daemon.errors, "it says so")
+        neighbour.kill()
+        neighbour.wait()
+        until(lambda: descriptors(daemon) <= own + 8, f"the descriptors of {name} are back")
+    daemon.kill()
+
+
+def test_control_without_limits_bytes_take_the_memory(
+    rig: Rig, neighbours: list[subprocess.Popen[bytes]]
+) -> None:
+    daemon, port = started(rig, sys.executable, "-c", WITHOUT_LIMITS)
+    for name in TAKE_MEMORY:
+        before_bytes = memory_bytes(daemon)
+        neighbour = attack(name, port)
+        neighbours.append(neighbour)
+        until(partial(has_more, daemon, before_bytes + KEPT_BYTES), f"{name} takes the memory")
+        neighbour.kill()
+        neighbour.wait()
     daemon.kill()

@@ -22,6 +22,13 @@ def fill(megabytes: int) -> int:
     return len(bytearray(megabytes * 1024 * 1024))
 
 
+@app.task(run_in="process")
+def spin(seconds: float) -> float:
+    while (used := time.process_time()) < seconds:
+        pass
+    return used
+
+
 @app.on_start
 def tell_the_loop() -> None:
     """Write down what this process runs on, if the environment says where."""

@@ -608,13 +608,13 @@ def notices_a_hanging_task(**said: object) -> bool:
     return "the event loop has not moved" in done.stderr
 
 
-def room_for_a_task(megabytes: int, **said: object) -> str:
-    """What becomes of a task in a process of its own that takes so much memory."""
+def end_of_a_task(task: str, payload: dict[str, float], **said: object) -> str:
+    """What becomes of a task in a process of its own that takes much memory or time."""
 
     async def look() -> str:
         settings = settings_of(task_timeout_seconds=60, **said)
         async with daemon_of(settings, registry=load_registry(APP)) as (_daemon, engine):
-            job = NewJob(task="fill", id="a", payload={"megabytes": megabytes}, max_attempts=1)
+            job = NewJob(task=task, id="a", payload=payload, max_attempts=1)
             await engine.enqueue([job])
 
             async def finished() -> Any:

@@ -46,6 +46,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "stall_seconds": ("off", None),
     "event_loop": ("uvloop", "uvloop"),
     "memory_limit_bytes": ("268435456", 268_435_456),
+    "cpu_limit_seconds": ("2m", 120.0),
     "metrics_host": ("::1", "::1"),
     "metrics_port": ("9110", 9_110),
     "metrics_allowed_hosts": ("metrics.example.org,.svc", "metrics.example.org,.svc"),

@@ -76,7 +76,11 @@ EFFECTS: dict[str, Effect] = {
     "stall_seconds": Effect(see.notices_a_hanging_task, "300ms", False, True),
     "event_loop": Effect(see.event_loop, "uvloop", ["asyncio"] * 2, ["uvloop"] * 2),
     "memory_limit_bytes": Effect(
-        lambda **said: see.room_for_a_task(600, **said), 512 << 20, "completed", "dead"
+        lambda **said: see.end_of_a_task("fill", {"megabytes": 600}, **said),
+        *(512 << 20, "completed", "dead"),
+    ),
+    "cpu_limit_seconds": Effect(
+        lambda **said: see.end_of_a_task("spin", {"seconds": 2.5}, **said), 1, "completed", "dead"
     ),
     "metrics_host": Effect(
         lambda **said: see.metrics_at(metrics_port=0, **said),

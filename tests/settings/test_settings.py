@@ -286,6 +286,7 @@ BAD: list[tuple[str, object]] = [
     *(("run_seconds", value) for value in (0, "")),
     *(("stall_seconds", value) for value in (0, "soon")),
     *(("memory_limit_bytes", value) for value in (512, "512MB", 0)),
+    *(("cpu_limit_seconds", value) for value in (0, 0.5, "2d")),
     *(("metrics_host", value) for value in ("", None, "example.org", "10.0.0")),
     *(("metrics_port", value) for value in (-1, 65_536, "http", True, "")),
     *(("metrics_allowed_hosts", value) for value in ("a b", "a,,b", "a:9090", "*.a", "/", 5)),

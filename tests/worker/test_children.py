@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import json
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
@@ -18,7 +22,7 @@ from holdfast.worker.app_loader import load_registry
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.builtin_tasks import SIMULATE
 from holdfast.worker.child_process import ChildConfig
-from holdfast.worker.children import ChildBroken, Children
+from holdfast.worker.children import ChildBroken, Children, CpuLimitExceeded
 from holdfast.worker.registry import Registry
 
 from .world import World
@@ -85,6 +89,12 @@ def sleep() -> None:
 @app.task(run_in="process")
 def memory() -> int:
     return len(bytearray(600 * 1024 * 1024))
+
+@app.task(run_in="process")
+def spin(seconds: float) -> float:
+    while (used := time.process_time()) < seconds:
+        pass
+    return used
 
 @app.task
 def in_thread(number: int) -> list[int]:
@@ -284,6 +294,47 @@ def test_memory_is_limited_if_asked_and_running_out_is_a_failure(registry):
         assert "MemoryError" in outcome.failure.message
 
     with_children(registry, scenario, memory_limit_bytes=512 * 1024 * 1024)
+
+
+def test_processor_time_is_limited_for_each_attempt_if_asked(registry):
+    async def scenario(children: Children) -> None:
+        kept = [await children.run(attempt_of(registry, "count"), alone=False) for _ in "ab"]
+        with pytest.raises(CpuLimitExceeded, match=r"attempt 1 used more than 1 s of processor"):
+            await children.run(attempt_of(registry, "spin", b'{"seconds":600}'), alone=False)
+        after = await children.run(attempt_of(registry, "count"), alone=False)
+        pids = [json.loads(one.result or b"[]")[0] for one in (*kept, after)]
+        assert pids[0] == pids[1] != pids[2]
+
+    with_children(registry, scenario, cpu_limit_seconds=1.0)
+
+
+def test_control_without_the_limit_it_takes_what_it_wants(registry):
+    async def scenario(children: Children) -> None:
+        outcome = await children.run(attempt_of(registry, "spin", b'{"seconds":2.5}'), alone=False)
+        assert outcome.kind is OutcomeKind.COMPLETED
+
+    with_children(registry, scenario)
+
+
+def test_a_process_that_cannot_be_started_fails_the_attempt(registry, monkeypatch):
+    """Only what passes, such as no file being left, lets the job wait."""
+
+    async def scenario(children: Children) -> None:
+        outcome = await children.run(attempt_of(registry, "echo", b'{"value":1}'), alone=False)
+        assert outcome.kind is OutcomeKind.SNOOZE
+
+    for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM):
+        refused = mock.AsyncMock(side_effect=OSError(number, os.strerror(number)))
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", refused)
+        with_children(registry, scenario)
+
+    async def broken(children: Children) -> None:
+        with pytest.raises(ChildBroken, match="no child process can be started with /nowhere"):
+            await children.run(attempt_of(registry, "echo", b'{"value":1}'), alone=False)
+
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with_children(registry, broken)
 
 
 @pytest.mark.parametrize(

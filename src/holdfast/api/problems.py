@@ -58,6 +58,7 @@ class RequestRefused(Exception):
 TYPES: Mapping[str, ProblemType] = {
     one.name: one
     for one in (
+        ProblemType("malformed-request", 400, "It is not a request of HTTP"),
         ProblemType("malformed-json", 400, "The body is not JSON"),
         ProblemType("invalid-cursor", 400, "The cursor is not of this list"),
         ProblemType("unknown-parameter", 400, "A parameter is not known here"),
@@ -67,6 +68,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("not-found", 404, "There is no such thing within reach"),
         ProblemType("method-not-allowed", 405, "The resource has no such method"),
         ProblemType("not-acceptable", 406, "There is no such format"),
+        ProblemType("request-timeout", 408, "The request took too long to arrive", retryable=True),
         ProblemType("duplicate-id", 409, "The id is taken"),
         ProblemType("illegal-transition", 409, "It is in the wrong state"),
         ProblemType("stale-version", 409, "The version in the body is not the current one"),
@@ -76,6 +78,7 @@ TYPES: Mapping[str, ProblemType] = {
         ProblemType("precondition-failed", 412, "If-Match is not the current version"),
         ProblemType("too-large", 413, "It is over a limit"),
         ProblemType("unsupported-media-type", 415, "The body is not application/json"),
+        ProblemType("misdirected-request", 421, "The server does not have this name"),
         ProblemType("invalid-input", 422, "A field is invalid"),
         ProblemType("why-required", 422, "Say why it is done"),
         ProblemType("fix-required", 422, "Say what was fixed"),
@@ -91,11 +94,26 @@ TYPES: Mapping[str, ProblemType] = {
             retryable=True,
             registered="https://iana.org/assignments/http-problem-types#quota-exceeded",
         ),
+        ProblemType("headers-too-large", 431, "The headers are over a limit"),
         ProblemType("internal", 500, "A bug in Holdfast"),
         ProblemType("unavailable", 503, "The store is not available", retryable=True),
         ProblemType("storage-full", 507, "The store has no room"),
     )
 }
+
+TYPES_OF_SERVER: Mapping[int, str] = {
+    TYPES[name].status: TYPES[name].uri
+    for name in (
+        "malformed-request",
+        "request-timeout",
+        "too-large",
+        "misdirected-request",
+        "headers-too-large",
+        "internal",
+        "unavailable",
+    )
+}
+"""The types of what the server refuses before the application sees it, by status."""
 
 _OF_ERRORS: Mapping[type[errors.HoldfastError], str] = {
     errors.HoldfastError: "internal",

@@ -29,6 +29,7 @@ from holdfast.stores.opening import connect_postgres, open_client
 from .application import ApiApplication
 from .declarations import Declarations
 from .limits import LimitOptions
+from .problems import TYPES_OF_SERVER
 from .streaming import MAX_STREAMED_BYTES
 
 log = StructuredLog("holdfast.api")
@@ -82,7 +83,7 @@ async def serve(
         host, port = sock.getsockname()[:2]
         stopped = _stop_signal(application)
         server = serving(
-            AsgiHandler(application),
+            AsgiHandler(application, TYPES_OF_SERVER),
             sockets=[sock],
             limits=HttpLimits(max_body_bytes=MAX_STREAMED_BYTES, max_connections=MAX_CONNECTIONS),
             tls=tls,

@@ -38,6 +38,7 @@ MAX_LOG_BYTES = 1 << 30
 SURGE_MIN = 20
 SURGE_FACTOR = 5
 MAX_CHECKED = 5_000
+MAX_QUEUES = 20
 SLOW_RECOVERY_SECONDS = 3.0
 SKEW_SECONDS = 60
 _MAX_NAMED = 5
@@ -327,6 +328,9 @@ async def queues(operations: Operations, settings: Settings, _status: Status) ->
             found.append(
                 CheckResult("queues", "warning", text, "add it to queues, or run it elsewhere")
             )
+    if len(found) > MAX_QUEUES:
+        text = f"{count_of(len(found) - MAX_QUEUES, 'more warning')} about queues"
+        return [*found[:MAX_QUEUES], CheckResult("queues", "warning", text, "`holdfast status`")]
     return found or [CheckResult("queues", "ok", f"{count_of(len(counts), 'queue')}, none blocked")]
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.operations.views import JobView
 
 _MAX_WIDTH = 60
+_MAX_NAMES = 20
 _CLEAR = "\r\x1b[K"
 """Begins the line again, and empties it."""
 _AS_SPACES = str.maketrans("\t\r\n", "   ")
@@ -47,6 +48,12 @@ def echo(*parts: str | StyledText, err: bool = False) -> None:
 def echo_lines(text: str, *, err: bool = False) -> None:
     """Print a text of several lines in the same way."""
     click.echo(visible_lines(text), err=err, nl=not text.endswith("\n"))
+
+
+def first_names(names: Sequence[str]) -> str:
+    """Return the first of these names, and how many more there are."""
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return ", ".join(names[:_MAX_NAMES]) + more
 
 
 def rewrite_line(text: str) -> None:

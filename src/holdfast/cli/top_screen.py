@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.model.visible_text import visible
 
-from .output import ago, echo, table
+from .output import ago, echo, first_names, table
 from .sparkline import short_age, short_number, sparkline
 
 if TYPE_CHECKING:
@@ -61,9 +61,11 @@ _SHORT = {"enqueued": "in", "completed": "done", "retried": "retry", "dead": "de
 def notices(found: TopScreen) -> list[str]:
     """Return what a person should know first, a line each; empty if nothing is unusual."""
     paused = [one.queue for one in found.queues if one.paused]
-    lines = [f"paused: {', '.join(paused)}"] if paused else []
+    lines = [f"paused: {first_names(paused)}"] if paused else []
     if found.unserved:
-        lines.append(f"no live worker serves {', '.join(found.unserved)}")
+        lines.append(f"no live worker serves {first_names(found.unserved)}")
+    if found.more_queues:
+        lines.append(f"the busiest queues; {found.more_queues:,} more: `holdfast queues list`")
     return lines
 
 
@@ -121,7 +123,7 @@ def worker_part(found: TopScreen) -> Part:
             one.host,
             f"{one.busy}/{one.slots}",
             "draining" if one.draining else "claims",
-            "all" if one.queues is None else ", ".join(one.queues),
+            "all" if one.queues is None else first_names(one.queues),
         )
         for one in found.workers
     ]

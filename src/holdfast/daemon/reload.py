@@ -32,6 +32,7 @@ RELOADABLE = (
     "snapshot_interval_seconds",
     "drain_seconds",
     "memory_limit_bytes",
+    "cpu_limit_seconds",
     "log_level",
     "log_format",
     "flags",

@@ -53,6 +53,7 @@ def worker_options(settings: Settings) -> WorkerOptions:
             jitter=settings.backoff_jitter,
         ),
         memory_limit_bytes=settings.memory_limit_bytes,
+        cpu_limit_seconds=settings.cpu_limit_seconds,
     )
 
 

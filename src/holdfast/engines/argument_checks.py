@@ -70,6 +70,10 @@ class CheckedNames(tuple[str, ...]):
     """
 
     as_set: frozenset[str]
+    names_hash: int
+
+    def __hash__(self) -> int:
+        return self.names_hash
 
     def __contains__(self, name: object) -> bool:
         return name in self.as_set
@@ -83,6 +87,7 @@ def check_names(field: str, names: Collection[str]) -> CheckedNames:
         raise InvalidInput(field, f"{names!r} is not a collection of names")
     checked = CheckedNames(dict.fromkeys([check_id(name, field) for name in names]))
     checked.as_set = frozenset(checked)
+    checked.names_hash = tuple.__hash__(checked)
     return checked
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Protocol, cast
 from urllib.parse import unquote_to_bytes
 
 from holdfast.engines.entropy import random_bytes
 from holdfast.engines.structured_log import StructuredLog
 
-from .exchange import HttpRequest, HttpResponse, problem, response_bytes, status_line
+from .exchange import (
+    HttpRequest,
+    HttpResponse,
+    problem,
+    response_bytes,
+    status_line,
+    typed_problem,
+)
 
 log = StructuredLog("holdfast.http")
 
@@ -29,11 +36,19 @@ ASGI = {"version": "3.0", "spec_version": "2.4"}
 
 
 class AsgiHandler:
-    """An ASGI application, and what its lifespan left for its requests."""
+    """An ASGI application, and what its lifespan left for its requests.
 
-    def __init__(self, app: AsgiApp) -> None:
+    ``problem_types`` are the types of the problems that the server answers itself, by status.
+    """
+
+    def __init__(self, app: AsgiApp, problem_types: Mapping[int, str] | None = None) -> None:
         self.app = app
         self.state: dict[str, object] = {}
+        self._problem_types = problem_types or {}
+
+    def typed(self, response: HttpResponse) -> HttpResponse:
+        """Return a problem of the server with the type that the application has for it."""
+        return typed_problem(response, self._problem_types.get(response.status, ""))
 
 
 class PeerGone(ConnectionResetError):
@@ -142,7 +157,7 @@ class AsgiExchange:
                 text = f"a bug in Holdfast: its log says more of request {request_id}"
                 failure = problem(500, text)
         if not self._ended:
-            await self._fail(self._body.refusal or failure)
+            await self._fail(handler.typed(self._body.refusal or failure))
         if not self._body.complete:
             self.keep_alive = False  # the rest of the body is not read as a request
 

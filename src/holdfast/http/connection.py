@@ -293,6 +293,8 @@ class HttpConnection(asyncio.BufferedProtocol):
         if self._closing:
             return
         self._closing = True
+        if self._asgi is not None:
+            response = self._asgi.typed(response)
         if self._stream is not None and self._answering and not self._requests:
             self._read_deadline = self._loop.time() + _LINGER_SECONDS
             self._stream.refuse(response)  # the application may have begun to answer
@@ -356,7 +358,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         refusal = None if self._hosts is None else self._hosts.refusal(request)
         if refusal is not None:
             self._closing = True
-            self._respond(request, refusal)
+            self._respond(request, refusal if self._asgi is None else self._asgi.typed(refusal))
         elif self._handler is not None:
             self._respond(request, await self._handler.handle(request, self._disconnected))
         elif self._asgi is not None and body is not None:

@@ -55,17 +55,27 @@ class Handler(Protocol):
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is wrong with a request (RFC 9457)."""
+    """What is wrong with a request (RFC 9457). Without a type the status says it."""
 
     title: str
     status: int
     detail: str
+    type: str = ""
 
 
 def problem(status: int, detail: str, headers: Sequence[tuple[str, str]] = ()) -> HttpResponse:
     """Return the response to a request that is wrong."""
     found = Problem(HTTPStatus(status).phrase, status, detail)
     return HttpResponse(status, PROBLEM_JSON, msgspec.json.encode(found), headers)
+
+
+def typed_problem(response: HttpResponse, name: str) -> HttpResponse:
+    """Return a problem with its type; without one, as it is."""
+    if not name:
+        return response
+    found = msgspec.json.decode(response.body, type=Problem)
+    typed = msgspec.structs.replace(found, type=name)
+    return response._replace(body=msgspec.json.encode(typed))
 
 
 def response_bytes(response: HttpResponse, *, keep_alive: bool, bare: bool) -> bytes:

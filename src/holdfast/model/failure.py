@@ -49,6 +49,7 @@ REASONS: Mapping[str, FailureClass] = {
     # A lost job may have killed its worker: a person decides whether it runs again.
     "worker_lost": _UNKNOWN,
     "stuck": _UNKNOWN,
+    "cpu_limit": _UNKNOWN,
     "unexpected": _UNKNOWN,
 }
 """The reasons that Holdfast itself gives, and the class of each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -87,6 +87,14 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it claims jobs of this queue."""
         queues = self.queues
         return queues is None or queue in queues or base_queue(queue) in queues
+
+
+def unserved(queues: Sequence[str], fleet: Sequence[WorkerProcess]) -> list[str]:
+    """Return the queues that no process of a fleet claims from; none without a fleet."""
+    if not fleet or any(process.queues is None for process in fleet):
+        return []
+    served = {queue for process in fleet for queue in process.queues or ()}
+    return [queue for queue in queues if not {queue, base_queue(queue)} & served]
 
 
 class WorkerEntry(msgspec.Struct, frozen=True):

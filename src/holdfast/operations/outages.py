@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -62,11 +63,15 @@ def outage_views(
     outages: Iterable[Outage], counts: Mapping[str, Counts], now_us: int
 ) -> list[OutageView]:
     """Return outages for people, given the counts of the queues."""
-    return [_view(outage, counts, now_us) for outage in outages]
+    queues_of: defaultdict[str, list[str]] = defaultdict(list)
+    for name in sorted(counts):
+        queues_of[dependency_of(name)].append(name)
+    return [_view(one, queues_of[one.dependency], counts, now_us) for one in outages]
 
 
-def _view(outage: Outage, counts: Mapping[str, Counts], now_us: int) -> OutageView:
-    queues = [name for name in sorted(counts) if dependency_of(name) == outage.dependency]
+def _view(
+    outage: Outage, queues: list[str], counts: Mapping[str, Counts], now_us: int
+) -> OutageView:
     out, recovering = outage.phase is OutagePhase.OUT, outage.phase is OutagePhase.RECOVERING
     until_us = max(0, outage.next_probe_at_us - now_us)
     return OutageView(

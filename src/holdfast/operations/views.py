@@ -12,7 +12,13 @@ import msgspec
 from holdfast.engines.contract import Counts
 from holdfast.model.access import DEFAULT_TENANT
 from holdfast.model.audit import AuditRecord
-from holdfast.model.fleet import ProcessSlots, RunningAttempt, WorkerEntry, WorkerProcess
+from holdfast.model.fleet import (
+    ProcessSlots,
+    RunningAttempt,
+    WorkerEntry,
+    WorkerProcess,
+    unserved,
+)
 from holdfast.model.group_life import group_id, group_key
 from holdfast.model.history import AttemptRecord, History, Note
 from holdfast.model.job import MICROSECONDS, Job, State
@@ -410,11 +416,7 @@ def status_of(counts: Mapping[str, Counts], fleet: Sequence[WorkerProcess] = ())
         draining=bool(fleet) and all(process.draining for process in fleet),
         totals=totals,
         tasks=sorted({task for process in fleet for task in process.tasks}),
-        unserved=[
-            item.queue
-            for item in queues
-            if fleet and item.counts.pending and not any(one.serves(item.queue) for one in fleet)
-        ],
+        unserved=unserved([item.queue for item in queues if item.counts.pending], fleet),
     )
 
 

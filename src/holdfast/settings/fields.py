@@ -133,6 +133,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The event loop of the daemon's processes: Python's own, or the faster ``uvloop``."""
     memory_limit_bytes: int | None = None
     """The memory limit of a task in a child process; None: no limit."""
+    cpu_limit_seconds: float | None = None
+    """How much processor time an attempt in a child process may take; None: no limit."""
     metrics_host: str = "127.0.0.1"
     """The address of the metrics server: an address of this machine, or 0.0.0.0 or :: for all."""
     metrics_port: int | None = 9090

@@ -274,6 +274,7 @@ PARSERS: Mapping[str, Parser] = {
     "stall_seconds": _or_none(_seconds()),
     "event_loop": _word(get_args(EventLoop)),
     "memory_limit_bytes": _or_none(_size(1024 * 1024)),
+    "cpu_limit_seconds": _or_none(_seconds(least=1.0, most=86_400.0)),
     "metrics_host": _host,
     "metrics_port": _or_none(whole(0, 65_535)),
     "metrics_allowed_hosts": _or_none(_host_names, ()),

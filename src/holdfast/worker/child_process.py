@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import queue
 import signal
@@ -43,6 +44,7 @@ class ChildConfig(msgspec.Struct, frozen=True):
     retry: RetryPolicy
     default_task: str
     memory_limit_bytes: int | None = None
+    cpu_limit_seconds: float | None = None
     logs: LogOptions | None = None
 
 
@@ -106,7 +108,10 @@ def main() -> None:
     verdicts = Verdicts(registry.classifier, config.retry)
     _send(out, ChildReport(ready=True))
     while True:
-        outcomes = _run(jobs.get(), registry, verdicts, out)
+        child_job = jobs.get()
+        if config.cpu_limit_seconds is not None:
+            _limit_cpu(config.cpu_limit_seconds)
+        outcomes = _run(child_job, registry, verdicts, out)
         _send(out, ChildReport(outcomes=outcomes))
 
 
@@ -190,6 +195,22 @@ def _limit_memory(limit_bytes: int) -> None:
     import resource  # noqa: PLC0415 - not on Windows
 
     resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
+
+
+def _limit_cpu(limit_seconds: float) -> None:
+    """Have the kernel end this process by SIGXCPU when it has used so much more than by now."""
+    if sys.platform == "win32":
+        return  # Windows has no such limit
+    import resource  # noqa: PLC0415 - not on Windows
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    most = math.ceil(used.ru_utime + used.ru_stime + limit_seconds)
+    # The hard limits stay: a process that reuses them could not raise them again.
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -22,6 +23,8 @@ from .child_process import LENGTH, ChildConfig, ChildJob, ChildReport, frame
 _EXIT_SECONDS = 1.0
 SNOOZE_SECONDS = 5.0
 """How long a job waits when no process could be started for it."""
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
+"""What ends by itself. Any other error is one of the installation, and comes again."""
 _REPORT = msgspec.msgpack.Decoder(ChildReport)
 
 log = StructuredLog("holdfast.worker")
@@ -33,6 +36,12 @@ class ChildBroken(Exception):
 
 class ChildNotStarted(Exception):
     """The system could not start a process: no file, memory or process was left for it."""
+
+
+class CpuLimitExceeded(Exception):
+    """An attempt used more processor time than ``cpu_limit_seconds`` allows."""
+
+    error_reason = "cpu_limit"
 
 
 class Children:
@@ -69,7 +78,8 @@ class Children:
         """Run it; return the outcome of each of its jobs, or None where the child cannot tell.
 
         A child that dies is a lost attempt of all of them. Cancelling this kills the child.
-        While no process can be started, jobs are tried again later: no attempt is charged.
+        While there is no room for a process, jobs are tried again later: no attempt is charged.
+        Raise ``ChildBroken`` if none can be started at all, or ``CpuLimitExceeded``.
         """
         child = None if alone else self._idle_child()
         if child is None:
@@ -98,6 +108,11 @@ class Children:
             return outcomes
         exit_reason = "" if outcomes else await child.exit_reason(attempt.job)
         self._terminate(child)
+        if not outcomes and (most_seconds := child.exceeded_cpu_seconds):
+            raise CpuLimitExceeded(
+                f"attempt {attempt.job.attempt} used more than {most_seconds:g} s of processor "
+                "time, and its child process was ended: see cpu_limit_seconds"
+            )
         return outcomes or [lost(job, exit_reason) for job in attempt.jobs]
 
     def change(self, config: ChildConfig) -> None:
@@ -161,7 +176,10 @@ class Children:
                 env={**os.environ, "PYTHONPATH": path},
             )
         except OSError as error:
-            raise ChildNotStarted(str(error)) from error
+            if error.errno in _NO_ROOM:
+                raise ChildNotStarted(str(error)) from error
+            text = f"no child process can be started with {sys.executable}: {error}"
+            raise ChildBroken(text) from error
         child = _Child(process, self._config)
         self._all.add(child)
         try:
@@ -235,6 +253,13 @@ class _Child:
             with contextlib.suppress(ValueError):
                 how = signal.Signals(-code).name
         return f"the child process that ran attempt {job.attempt} ended with {how}"
+
+    @property
+    def exceeded_cpu_seconds(self) -> float | None:
+        """The limit of processor time that ended it, if that did."""
+        if self._process.returncode == -signal.SIGXCPU:
+            return self.config.cpu_limit_seconds
+        return None
 
     def _send(self, message: msgspec.Struct) -> None:
         if self._process.stdin is not None:

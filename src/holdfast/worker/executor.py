@@ -31,13 +31,14 @@ class Executor:
         retry: RetryPolicy,
         *,
         memory_limit_bytes: int | None = None,
+        cpu_limit_seconds: float | None = None,
         inline: bool = False,
     ) -> None:
         self._registry = registry
         self._verdicts = Verdicts(registry.classifier, retry)
         self._inline = inline
         self._threads = ThreadPool()
-        self._children = Children(self._child_config(retry, memory_limit_bytes))
+        self._children = Children(self._child_config(retry, memory_limit_bytes, cpu_limit_seconds))
 
     @property
     def abandoned_threads(self) -> int:
@@ -49,10 +50,12 @@ class Executor:
         """How many child processes were killed while they ran a job."""
         return self._children.kills
 
-    def change(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> None:
-        """Use another retry policy, and another memory limit for new child processes."""
+    def change(
+        self, retry: RetryPolicy, memory_limit_bytes: int | None, cpu_limit_seconds: float | None
+    ) -> None:
+        """Use another retry policy, and other limits for new child processes."""
         self._verdicts.default_policy = retry
-        self._children.change(self._child_config(retry, memory_limit_bytes))
+        self._children.change(self._child_config(retry, memory_limit_bytes, cpu_limit_seconds))
 
     def in_child(self, attempt: Attempt) -> bool:
         """Whether it runs in a child process."""
@@ -161,9 +164,13 @@ class Executor:
         self._threads.close()
         await self._children.close()
 
-    def _child_config(self, retry: RetryPolicy, memory_limit_bytes: int | None) -> ChildConfig:
+    def _child_config(
+        self, retry: RetryPolicy, memory_limit_bytes: int | None, cpu_limit_seconds: float | None
+    ) -> ChildConfig:
         default_task = self._registry.default_task or SIMULATE
-        return ChildConfig(self._registry.reference, retry, default_task, memory_limit_bytes)
+        return ChildConfig(
+            self._registry.reference, retry, default_task, memory_limit_bytes, cpu_limit_seconds
+        )
 
     async def _call(self, attempt: Attempt, on_start: Callable[[Attempt], None]) -> object:
         task, job = attempt.task, attempt.job

@@ -30,4 +30,5 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How long a claim waits for work; the next claim looks at the list of queues again."""
     retry: RetryPolicy = RetryPolicy()
     memory_limit_bytes: int | None = None
+    cpu_limit_seconds: float | None = None
     inline: bool = False

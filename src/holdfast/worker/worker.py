@@ -52,6 +52,7 @@ class Worker:
             registry,
             options.retry,
             memory_limit_bytes=options.memory_limit_bytes,
+            cpu_limit_seconds=options.cpu_limit_seconds,
             inline=options.inline,
         )
         self._pools = {
@@ -186,7 +187,7 @@ class Worker:
         self._options = options
         for pool in self._every_pool:
             pool.options = options
-        self._executor.change(options.retry, options.memory_limit_bytes)
+        self._executor.change(options.retry, options.memory_limit_bytes, options.cpu_limit_seconds)
 
     def can_change(self, options: WorkerOptions) -> bool:
         """Whether these options are for the same queues and slot pools."""
@@ -270,11 +271,10 @@ class Worker:
 
     def _serving(self, queues: Sequence[str]) -> Sequence[str]:
         """Return these queues, and those of their dependencies that no other slots are for."""
-        named, known, wanted = self.queues or (), self._known_queues(), tuple(queues)
+        known, wanted = self._known_queues(), tuple(queues)
         if wanted not in self._served:
-            others = [
-                queue for queue in known if queue not in named and base_queue(queue) in wanted
-            ]
+            named, bases = set(self.queues or ()), set(wanted)
+            others = [queue for queue in known if queue not in named and base_queue(queue) in bases]
             self._served[wanted] = check_names("queues", [*wanted, *others])
         return self._served[wanted]
 

@@ -81,6 +81,40 @@ async def test_control_a_claim_that_looks_at_each_queue_is_quadratic(monkeypatch
     assert many > 10 * few
 
 
+async def foreign_looks(tasks: list[str] | None, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Claim where 1,000 queues have jobs of another task; return how many were looked at."""
+    looks = 0
+    usual = ReadyQueue.first
+
+    def counting(self):
+        nonlocal looks
+        looks += 1
+        return usual(self)
+
+    engine = await JournalEngine.open(SimDisk())
+    queues = check_names("queues", [f"q{number}" for number in range(1_000)])
+    await engine.enqueue([NewJob(task="other", queue=queue) for queue in queues])
+    await engine.enqueue([NewJob(task="t", queue="q900")])
+    assert len((await engine.claim(queues=queues, tasks=["t"], worker="w")).jobs) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(ReadyQueue, "first", counting)
+        claim = await engine.claim(queues=queues, tasks=tasks, worker="w", limit=LIMIT)
+    assert len(claim.jobs) == (LIMIT if tasks is None else 0)
+    await engine.close()
+    return looks
+
+
+async def test_queues_with_other_tasks_are_not_looked_at(monkeypatch):
+    assert await foreign_looks(["t"], monkeypatch) < 10
+    assert await foreign_looks(None, monkeypatch) < 5 * LIMIT
+
+
+async def test_control_one_heap_for_all_tasks_looks_at_each_queue(monkeypatch):
+    usual = ready_heads.ReadyHeads._heaps_of
+    monkeypatch.setattr(ready_heads.ReadyHeads, "_heaps_of", lambda self, _tasks: usual(self, None))
+    assert await foreign_looks(["t"], monkeypatch) >= 1_000
+
+
 async def limited_looks(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
     """Return how often a claim asks a queue with a limit, until each of so many gave its job."""
     looks = 0
@@ -151,7 +185,7 @@ async def test_entries_that_are_out_of_date_do_not_pile_up(monkeypatch):
         await engine.enqueue([NewJob(task="t", queue=f"a{number % 10}", priority=number)])
         monkeypatch.setattr(state, "MANY_QUEUES", 1_000)
         await engine.claim(queues=[f"a{number % 10}"], worker="w")
-    assert len(heads._heap) < 120
+    assert sum(map(len, heads._heaps.values())) == heads._entries < 120
     await engine.close()
 
 

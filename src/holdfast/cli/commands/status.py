@@ -11,7 +11,7 @@ import click
 from holdfast.cli.exit_codes import EXIT_FAILED
 from holdfast.cli.group import CommandContext
 from holdfast.cli.options import json_option
-from holdfast.cli.output import document, echo, note
+from holdfast.cli.output import document, echo, first_names, note
 from holdfast.model.durations import format_seconds, seconds_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def _print_status(found: Status, *, as_json: bool) -> None:
     for line in found.outages:
         echo(f"outage:    {line}")
     if found.unserved:
-        note(f"no live worker serves {', '.join(found.unserved)}: see `holdfast doctor`")
+        note(f"no live worker serves {first_names(found.unserved)}: see `holdfast doctor`")
 
 
 def _status_table(found: Status) -> Table:

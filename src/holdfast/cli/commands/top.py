@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from heapq import nlargest
 from time import time_ns
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from holdfast.model.search import Filter, Order
 
 if TYPE_CHECKING:
     from holdfast.operations.operations import Operations
-    from holdfast.operations.views import QueueRates, Status
+    from holdfast.operations.views import QueueRates, QueueStatus, Status
     from holdfast.settings import Settings
 
 MAX_PENDING = 50_000
@@ -35,6 +36,8 @@ RATES = {
     "dead": "queue_jobs_dead",
 }
 TREND_MINUTES = 30
+MAX_QUEUES = 200
+"""With more queues than this, those with the most unfinished and dead jobs are shown."""
 
 
 class QueueRow(msgspec.Struct, frozen=True):
@@ -93,6 +96,8 @@ class TopScreen(msgspec.Struct, frozen=True):
     workers: list[WorkerRow] = []
     unserved: list[str] = []
     """The queues with pending jobs that no live daemon serves."""
+    more_queues: int = 0
+    """How many queues there are besides these."""
 
 
 @click.command("top")
@@ -167,6 +172,7 @@ def _sample(settings: Settings, before: TopScreen | None) -> TopScreen:
         rates_per_second=_sampled_rates(rows),
         workers=workers,
         unserved=status.unserved,
+        more_queues=len(status.queues) - len(rows),
     )
     if found.rates_per_second or before is None or at <= before.at:
         return found
@@ -198,7 +204,7 @@ async def _rows(
     policies = await operations.policies()
     cheap = status.pending <= MAX_PENDING
     rows: list[QueueRow] = []
-    for item in status.queues:
+    for item in _busiest(status.queues):
         oldest: datetime | None = None
         if item.counts.pending and cheap:
             wanted = Filter(queues=(item.queue,), states=(State.PENDING,))
@@ -221,6 +227,18 @@ async def _rows(
             )
         )
     return rows, await _reasons(operations), await _workers(operations)
+
+
+def _busiest(queues: Sequence[QueueStatus]) -> Sequence[QueueStatus]:
+    """Return the queues to show, in the order of their names."""
+    if len(queues) <= MAX_QUEUES:
+        return queues
+
+    def work(item: QueueStatus) -> int:
+        counts = item.counts
+        return counts.pending + counts.blocked + counts.in_flight + counts.dead
+
+    return sorted(nlargest(MAX_QUEUES, queues, key=work), key=lambda item: item.queue)
 
 
 async def _reasons(operations: Operations) -> list[ReasonRow]:

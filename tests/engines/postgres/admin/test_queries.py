@@ -37,6 +37,11 @@ async def claim_one_by_one(engine: PostgresEngine) -> None:
         assert (await engine.claim(queues=["default"], worker="w")).jobs
 
 
+async def claim_for_very_many(engine: PostgresEngine) -> None:
+    queues = ["default", *(f"none{number}" for number in range(1_500))]
+    assert (await engine.claim(queues=queues, worker="w")).jobs
+
+
 async def take_turns(engine: PostgresEngine) -> None:
     await engine.enqueue([NewJob(task="t", queue="fair", tenant=name) for name in "abc"])
     for _time in range(3):
@@ -49,7 +54,12 @@ async def name_queues(engine: PostgresEngine) -> None:
     assert await engine.queues() == ["default", *(f"q{n}" for n in range(9))]
 
 
-LOOKS = {"in lanes": claim_one_by_one, "by turns": take_turns, "queues": name_queues}
+LOOKS = {
+    "in lanes": claim_one_by_one,
+    "of very many": claim_for_very_many,
+    "by turns": take_turns,
+    "queues": name_queues,
+}
 
 
 async def let_tenants_take_turns(engine: PostgresEngine) -> None:
@@ -88,6 +98,7 @@ def test_few_jobs_are_looked_at_however_many_wait(made, name):
     [
         ("in lanes", "claim", "queue_number(", "x("),
         ("in lanes", "read_watermarks", "queue_number(", "x("),
+        ("of very many", "read_all_watermarks", "queue_number(", "x("),
         (
             "by turns",
             "realign_lines",

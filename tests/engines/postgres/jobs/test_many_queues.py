@@ -126,6 +126,53 @@ async def test_control_a_server_has_no_room_for_a_lock_of_each(url, monkeypatch)
         await test_one_limit_among_very_many_queues_locks_few_of_them(url, monkeypatch)
 
 
+async def names_sent(url: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Claim for 5,000 queues of which few have work; return how many names statements had."""
+    sent = 0
+    usual = sansio.Statement.__new__
+
+    def counting(cls, name, parameters):
+        nonlocal sent
+        sent += sum(len(one) for one in parameters.values() if isinstance(one, list))
+        return usual(cls, name, parameters)
+
+    who = Attribution("anna", "a test")
+    queues = check_names("queues", [f"q{number}" for number in range(5_000)])
+    engine = await PostgresEngine.open(url)
+    try:
+        await engine.set_policy("q8", QueuePolicy(fair=True), who)
+        await engine.set_policy("mail@smtp", QueuePolicy(max_in_flight=1), who)
+        await engine.enqueue([NewJob(task="t", queue="other"), NewJob(task="t", queue="mail@smtp")])
+        await engine.enqueue([NewJob(id="late", task="t", queue="q9", delay_seconds=900.0)])
+        await engine.enqueue(
+            [
+                NewJob(id=f"{queue}-{priority}", task="t", queue=queue, priority=priority)
+                for queue in ("q4000", "q7", "q8")
+                for priority in (5, 0, 9)
+            ]
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr(sansio.Statement, "__new__", counting)
+            found: list[str] = []
+            while jobs := (await engine.claim(queues=queues, worker="w", limit=4)).jobs:
+                found += [job.id for job in jobs]
+            assert not (await engine.claim(queues=queues, worker="w", wait_seconds=0.01)).jobs
+    finally:
+        await engine.close()
+    assert sorted(found) == sorted(f"{q}-{n}" for q in ("q4000", "q7", "q8") for n in (0, 5, 9))
+    assert [one.rpartition("-")[2] for one in found] == [*"999", *"555", *"000"]
+    return sent
+
+
+async def test_a_claim_for_very_many_queues_names_those_with_work_only(url, monkeypatch):
+    assert await names_sent(url, monkeypatch) < 500
+
+
+async def test_control_it_would_name_each_at_every_look(url, monkeypatch):
+    monkeypatch.setattr(claim_statements, "MANY_QUEUES", 1_000_000)
+    assert await names_sent(url, monkeypatch) > 20_000
+
+
 async def registered_names(url: str) -> int:
     """Wait for work in 1,000 queues; return how many names an enqueue reads that wakes it."""
     queues = check_names("queues", [f"q{number}" for number in range(1_000)])

@@ -343,7 +343,7 @@ class JournalState(JournalIndex):
             seen.add(queue)  # with all kinds of jobs that it has
             return self._limited(queue, tasks, caller, now_us)
 
-        return self._heads.jobs(opened)
+        return self._heads.jobs(tasks, opened)
 
     def claim_usage(self, job: Job) -> ClaimUsage:
         """Return what counts against the limits of this job's queue, tenant and key."""

@@ -30,6 +30,8 @@ MAX_KEEP_SECONDS = 10.0
 _MAX_KINDS = 1_000
 MANY_WATERMARKS = 256
 """A claim looks behind no more watermarks than this at a time, or as many as it may take jobs."""
+MANY_QUEUES = 1_024
+"""A claim that serves more queues than this sends no names: it looks at all queues with work."""
 
 
 class Watermark(NamedTuple):
@@ -79,6 +81,11 @@ class ClaimRequest(NamedTuple):
     def kind(self) -> tuple[object, ...]:
         """What requests have in common that share watermarks."""
         return self.queues, self.tasks, self.caller
+
+    @property
+    def named(self) -> tuple[str, ...] | None:
+        """The queues that statements name; None: there are too many, so they look at all."""
+        return self.queues if len(self.queues) <= MANY_QUEUES else None
 
     def parameters(self, context: CallContext) -> dict[str, object]:
         """Return it as parameters of statements."""
@@ -206,28 +213,29 @@ def read_watermarks(
 
     It looks for keys to line up beyond a place; None: for none.
     """
-    parameters = {
-        "queues": list(request.queues),
-        "now_us": context.now_us,
-        "fresh_after": fresh_after,
-    }
-    return Statement("read_watermarks", parameters)
+    parameters: dict[str, object] = {"now_us": context.now_us, "fresh_after": fresh_after}
+    if request.named is None:
+        return Statement("read_all_watermarks", parameters)
+    return Statement("read_watermarks", {**parameters, "queues": list(request.named)})
 
 
-def survey_of(found: Sequence[Row]) -> QueueHeads:
-    """Return what ``read_watermarks`` found."""
+def survey_of(found: Sequence[Row], request: ClaimRequest) -> QueueHeads:
+    """Return what ``read_watermarks`` found for this request."""
+    head = found[0]
+    if request.named is None:
+        found = [row for row in found if row[1] in request.queues]
     watermarks = [Watermark(*row[1:5]) for row in found if row[2] is not None]
     limits = [(row[1], *row[5:9]) for row in found if row[5] is not None]
-    return QueueHeads(found[0][0], watermarks, limits, *found[0][9:])
+    return QueueHeads(head[0], watermarks, limits, *head[9:])
 
 
-def find_next_due(request: ClaimRequest, survey: QueueHeads, context: CallContext) -> Statement:
+def find_next_due(survey: QueueHeads, context: CallContext) -> Statement:
     """Return the statement that reads when the next job becomes due after that survey."""
     columns = watermark_columns(survey.watermarks)
     parameters = {
         "now_us": context.now_us,
         "after_us": survey.now_us,
-        "queues": list(request.queues),
+        "queues": [queue for queue, line, *_limit in survey.limits if line == 2],
         "watermark_queues": columns["watermark_queues"],
         "watermark_priorities": columns["watermark_priorities"],
     }

@@ -73,7 +73,7 @@ class Claimer:
                 guess = None
                 # Jobs that came before we were registered sent no notification: look once more.
                 if survey is not None and (notified or not await notifier.register(queues)):
-                    wake_us = min(give_up_us, await self._wake_us(request, survey))
+                    wake_us = min(give_up_us, await self._wake_us(survey))
                     with notifier.waiting(queues):
                         await waiters.sleep(woken, wake_us)
                     if clock.now_us() < wake_us:
@@ -134,7 +134,7 @@ class Claimer:
     async def _survey_and_claim(self, request: ClaimRequest) -> tuple[list[Job], QueueHeads]:
         """Read the watermarks, and claim; with limits, if a queue has any."""
         survey, took_seconds = await self._survey(request)
-        while survey.fresh and await self._lines.line_up(request.queues):
+        while survey.fresh and await self._lines.line_up(request.named):
             survey, took_seconds = await self._survey(request)
             if not survey.idle:
                 break
@@ -156,13 +156,13 @@ class Claimer:
     async def _survey(self, request: ClaimRequest) -> tuple[QueueHeads, float]:
         """Read the watermarks; return also how many seconds that took."""
         began = monotonic()
-        after = self._lines.scan.after(request.queues)
+        after = self._lines.scan.after(request.named)
         [rows] = await self._database.read(
             lambda: execute_all(claim_verbs.read_watermarks(request, self._context(), after))
         )
-        survey, took_seconds = claim_verbs.survey_of(rows), monotonic() - began
+        survey, took_seconds = claim_verbs.survey_of(rows, request), monotonic() - began
         if not survey.fresh:
-            self._lines.scan.scanned(request.queues, after, survey.last_place, took_seconds)
+            self._lines.scan.scanned(request.named, after, survey.last_place, took_seconds)
         return survey, took_seconds
 
     async def _claim_from(
@@ -190,13 +190,13 @@ class Claimer:
         self._watermarks.claimed(request, first, jobs)
         return jobs
 
-    async def _wake_us(self, request: ClaimRequest, survey: QueueHeads) -> int:
+    async def _wake_us(self, survey: QueueHeads) -> int:
         """Return when to look again without a notification, by the clock of this process."""
         now_us = survey.now_us
         moments = [watermark.run_at_us for watermark in survey.watermarks]
         if not survey.idle:
             # There are due jobs, but none for this claim: ask when the next one becomes due.
-            statement = claim_verbs.find_next_due(request, survey, self._context())
+            statement = claim_verbs.find_next_due(survey, self._context())
             [[[now_us, due_us]]] = await self._database.read(lambda: execute_all(statement))
             opens_us = limited_claim.opens_at_us(survey.limits, survey.now_us)
             moments = [moment for moment in (due_us, opens_us) if moment is not None]

@@ -15,7 +15,8 @@ MAX_KEEP_SECONDS = 10.0
 """How long marks that were committed late are not looked for, at most."""
 _MAX_KINDS = 1_000
 
-Queues = tuple[str, ...]
+Queues = tuple[str, ...] | None
+"""Some queues; None: all."""
 
 
 class FreshScan:
@@ -56,7 +57,7 @@ class KeyLines:
         self._resources = resources
         self.scan = FreshScan(monotonic)
 
-    async def line_up(self, queues: Queues | None = None) -> int:
+    async def line_up(self, queues: Queues = None) -> int:
         """Line up some keys of these queues, or of all; return how many marks were taken."""
         resources = self._resources
         after = 0 if queues is None else self.scan.after(queues)

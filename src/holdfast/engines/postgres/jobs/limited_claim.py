@@ -193,7 +193,7 @@ def pick(request: ClaimRequest, context: CallContext) -> SansIO[tuple[list[Job],
         Statement("count_in_flight", queues),
         Statement("read_turns", queues),
     )
-    now_us, watermarks, limits, *_fresh = survey_of(found)
+    now_us, watermarks, limits, *_fresh = survey_of(found, request)
     size = _FIRST_PAGE
     while True:
         budget = ClaimBudget(limits, in_flight, turns)

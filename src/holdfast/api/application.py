@@ -21,6 +21,7 @@ from holdfast.operations.operations import Operations
 
 from .authentication import Authenticator
 from .call import Answer, ApiCall
+from .engine_calls import EngineCalls, engine_path
 from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
@@ -50,6 +51,12 @@ class ApiApplication:
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
+        self._engine_calls = EngineCalls(engine, self._denials)
+
+    def drain(self) -> None:
+        """End what waits: the server is about to stop."""
+        self.draining = True
+        self._engine_calls.stop()
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -59,7 +66,9 @@ class ApiApplication:
         request_id = _request_id(headers)
         try:
             body = await _read_body(receive)
-            status, kind, content, more = await self._answer(scope, headers, body, request_id)
+            status, kind, content, more = await self._answer(
+                scope, headers, body, request_id, receive
+            )
         except RequestRefused as refused:
             status, kind, content, more = _problem(refused, request_id)
         except HoldfastError as error:
@@ -79,7 +88,12 @@ class ApiApplication:
         await send({"type": "http.response.body", "body": content})
 
     async def _answer(
-        self, scope: AsgiMessage, headers: Mapping[str, str], body: bytes, request_id: str
+        self,
+        scope: AsgiMessage,
+        headers: Mapping[str, str],
+        body: bytes,
+        request_id: str,
+        receive: Receive,
     ) -> Response:
         method, raw_path = cast(str, scope["method"]), cast(bytes, scope["raw_path"])
         if method in ("GET", "HEAD"):
@@ -89,8 +103,16 @@ class ApiApplication:
                 return _plain(*await ready(self._engine, draining=self.draining))
             if raw_path == b"/v2/openapi.json":
                 return _plain(200, openapi_document())
-        match = find_route(method, raw_path)
         client = cast("tuple[str, int] | None", scope.get("client"))
+        if (remote := engine_path(raw_path)) is not None:
+            tenant, path = remote
+            principal = await self._authenticator.principal(
+                headers.get("authorization"), tenant, client[0] if client else "", request_id
+            )
+            gone = lambda: _disconnected(receive)
+            answer = await self._engine_calls.answer(method, path, body, principal, gone)
+            return *answer, {}
+        match = find_route(method, raw_path)
         principal = await self._authenticator.principal(
             headers.get("authorization"), match.tenant, client[0] if client else "", request_id
         )
@@ -196,6 +218,12 @@ async def _read_body(receive: Receive) -> bytes:
             raise RequestRefused("too-large", f"a body has at most {MAX_BODY_BYTES:,} bytes")
         if not message.get("more_body", False):
             return b"".join(parts)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the peer has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _route(scope: AsgiMessage) -> str:

@@ -101,7 +101,7 @@ def _stop_signal(application: ApiApplication) -> asyncio.Event:
         if stopped.is_set():
             sys.stdout.flush()
             os._exit(128 + signal.SIGTERM)
-        application.draining = True
+        application.drain()
         stopped.set()
 
     loop = asyncio.get_running_loop()

@@ -28,6 +28,7 @@ from holdfast.http.listeners import bind_port, bind_socket
 from holdfast.http.server import serving
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import (
+    AccessDenied,
     DurabilityLost,
     HoldfastError,
     InvalidInput,
@@ -37,6 +38,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerProcess
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
+from holdfast.projections.declaration import Projection
 from holdfast.projections.loop import ProjectionLoop
 from holdfast.projections.registry import add_projections
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
@@ -104,6 +106,9 @@ class Daemon:
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
+        self._projections: dict[str, Projection] = {}
+        self._listed = True
+        """Whether it is in the registry of the store."""
         self._metrics_socket: socket.socket | None = None
         self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
@@ -137,7 +142,7 @@ class Daemon:
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._registry.on_start)
-        self._add_projections(engine)
+        self._add_projections(engine, store)
         entry = await self._enter_registry(engine, store)
         worker = self._worker = self._make_worker(engine, next(iter(entry.processes)))
         processes = WorkerProcesses(self._registry, settings, engine, worker, store.held_by)
@@ -148,21 +153,24 @@ class Daemon:
             engine, self._registry, default_max_attempts=settings.max_attempts, this_process=current
         )
         self._operations = operations
-        await store_schedules(engine, self._registry.schedules.values(), store.clock.now_us())
+        if store.maintained:
+            schedules = self._registry.schedules.values()
+            await store_schedules(engine, schedules, store.clock.now_us())
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)
         metrics.processes = lambda: {"1": worker.metrics(lag.seconds), **processes.figures}
         probes = {**health_routes(engine, self._not_ready_reason), **metrics_routes(metrics)}
-        reloader = await self._make_reloader(operations, worker)
+        reloader = await self._make_reloader(operations, worker, store)
         # Before it listens, and before its processes start: they must know of a drain.
         execute = CommandExecutor(self.slots_control, reloader).execute
         announcer = Announcer(engine, current, execute, self._on_name_taken)
         engine.on_command = announcer.announce_soon
         processes.on_started = announcer.announce_soon  # its pid proves that its leases are held
-        await announcer.beat()  # who sees that it is up sees all of it
-        announcer.start()
-        self._open.push_async_callback(announcer.stop)
+        if self._listed:
+            await announcer.beat()  # who sees that it is up sees all of it
+            announcer.start()
+            self._open.push_async_callback(announcer.stop)
         routes = {**probes, **config_routes(reloader), **operation_routes(operations)}
         await self._listen(engine, routes)
         await self._serve_metrics(probes)
@@ -252,7 +260,7 @@ class Daemon:
             self._failure = error
 
     async def _open_store(self) -> Store:
-        return await open_store(self.settings)
+        return await open_store(self.settings, self._registry.settings.key)
 
     async def _enter_registry(self, engine: Engine, store: Store) -> WorkerProcess:
         """Enter the registry of the store; return the entry of this daemon."""
@@ -269,6 +277,12 @@ class Daemon:
                     raise
                 # Containers may share a host name, and each has a process 1.
                 worker_id = f"{default_worker_id()}-{random_bytes(3).hex()}"
+            except AccessDenied:
+                if store.maintained:
+                    raise
+                self._say("not in the list of workers: the key does not reach the whole store")
+                self._listed = False
+                return entry
             else:
                 self._open.push_async_callback(_depart, engine, entry.id)
                 return entry
@@ -292,8 +306,12 @@ class Daemon:
             totals={**self.metrics.totals(), "recovery_seconds": store.recovery_seconds},
         )
 
-    def _add_projections(self, engine: Engine) -> None:
+    def _add_projections(self, engine: Engine, store: Store) -> None:
         """Let this process apply the projections that are declared, or those asked for."""
+        if not store.maintained:
+            if self._registry.projections or self._registry.schedules:
+                self._say("schedules and projections are left to the daemons at the store")
+            return
         self._projections, self._read_event = add_projections(self._registry, engine, self.settings)
         self.metrics.lag_slos = {
             name: one.lag_slo_seconds for name, one in self._projections.items()
@@ -303,13 +321,23 @@ class Daemon:
         return Worker(engine, self._registry, name, worker_options(self.settings))
 
     def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
-        settings = self.settings
-        self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, store.clock)
-        schedules = list(self._registry.schedules.values())
-        return [
+        settings, maintained = self.settings, store.maintained
+        self._lease_loop = LeaseLoop(
+            engine, worker, settings.reclaim_interval_seconds, store.clock, reclaims=maintained
+        )
+        working: list[Loop] = [
             self._lease_loop,
             CancellationLoop(worker),
-            OutageLoop(engine, worker.outage_detector, self._registry.health_checks),
+            SuppressedSummaryLoop(),
+        ]
+        if self._listed:
+            health_checks = self._registry.health_checks if maintained else {}
+            working.append(OutageLoop(engine, worker.outage_detector, health_checks))
+        if not maintained:
+            return working
+        schedules = list(self._registry.schedules.values())
+        return [
+            *working,
             *store.loops(settings),
             ScheduleLoop(
                 schedules,
@@ -321,7 +349,6 @@ class Daemon:
             ProjectionLoop(engine, self._projections, self._read_event),
             AutoReplayLoop(engine),
             SampleLoop(engine),
-            SuppressedSummaryLoop(),
         ]
 
     def _watch_loop(self, store: Store) -> None:
@@ -336,7 +363,8 @@ class Daemon:
             )
             return
         path = control_path(self.settings)
-        if self.settings.on_server and not self._open.enter_context(control_lock(path)):
+        shared = self.settings.directory is None
+        if shared and not self._open.enter_context(control_lock(path)):
             self._say("no socket: another daemon of this store on this machine has it")
             return
         bound = _bind_as_owner(path)
@@ -427,7 +455,9 @@ class Daemon:
         for spec in self._registry.tasks.values():
             check_times(spec, cap_seconds, origin)
 
-    async def _make_reloader(self, operations: Operations, worker: Worker) -> SettingsReloader:
+    async def _make_reloader(
+        self, operations: Operations, worker: Worker, store: Store
+    ) -> SettingsReloader:
         """Switch the flags that the settings name; return the reloader."""
         loaded = LoadedSettings(self.settings, self._origins)
         self._reloading = SettingsReloader(
@@ -437,7 +467,8 @@ class Daemon:
             can_apply=lambda wanted: worker.can_change(worker_options(wanted)),
             apply=self._apply,
         )
-        await self._reloading.switch_flags(await operations.engine.flags(), loaded)
+        if store.maintained:
+            await self._reloading.switch_flags(await operations.engine.flags(), loaded)
         return self._reloading
 
     def _apply(self, settings: Settings) -> None:

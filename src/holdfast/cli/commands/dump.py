@@ -144,7 +144,7 @@ def load_store(context: CommandContext, file: Path, *, as_json: bool) -> None:
     from holdfast.cli import store_access  # noqa: PLC0415
 
     settings = context.settings()
-    store_access.require_persistent(settings)
+    store_access.require_at_hand(settings)
     into = _into_server if settings.on_server else _into_directory
     with _opened(file) as source:
         jobs, unfinished = into(settings, source, wanted=not as_json)

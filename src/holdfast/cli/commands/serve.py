@@ -44,12 +44,12 @@ def serve(
     """
     from holdfast.api.server import ApiOptions  # noqa: PLC0415 - plain commands import no server
     from holdfast.api.server import serve as serve_api  # noqa: PLC0415
-    from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
+    from holdfast.cli.store_access import require_at_hand  # noqa: PLC0415
     from holdfast.daemon.worker_settings import event_loop_runner  # noqa: PLC0415
     from holdfast.telemetry.log_output import LogOptions, configure_logging  # noqa: PLC0415
 
     settings = context.settings()
-    require_persistent(settings)
+    require_at_hand(settings)
     configure_logging(LogOptions(settings.log_level, settings.log_format))
     options = ApiOptions(
         host=host,

@@ -22,6 +22,7 @@ from holdfast.operations.operations import Operations
 from .authentication import Authenticator
 from .call import Answer, ApiCall
 from .engine_calls import EngineCalls, engine_path
+from .forwarded import TrustedProxies
 from .health import live, ready
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
@@ -44,13 +45,16 @@ Response = tuple[int, str, bytes, Mapping[str, str]]
 class ApiApplication:
     """Answers every request: what goes wrong is an answer too."""
 
-    def __init__(self, engine: Engine, *, default_max_attempts: int) -> None:
+    def __init__(
+        self, engine: Engine, *, default_max_attempts: int, proxies: TrustedProxies | None = None
+    ) -> None:
         """``engine`` is the store itself: every call goes through the checks of its key."""
         self.draining = False
         self._engine = engine
         self._default_max_attempts = default_max_attempts
         self._authenticator = Authenticator(engine)
         self._denials = DenialLog(engine)
+        self._proxies = proxies or TrustedProxies()
         self._engine_calls = EngineCalls(engine, self._denials)
 
     def drain(self) -> None:
@@ -104,17 +108,18 @@ class ApiApplication:
             if raw_path == b"/v2/openapi.json":
                 return _plain(200, openapi_document())
         client = cast("tuple[str, int] | None", scope.get("client"))
+        address = self._proxies.address(client[0] if client else "", headers)
         if (remote := engine_path(raw_path)) is not None:
             tenant, path = remote
             principal = await self._authenticator.principal(
-                headers.get("authorization"), tenant, client[0] if client else "", request_id
+                headers.get("authorization"), tenant, address, request_id
             )
             gone = lambda: _disconnected(receive)
             answer = await self._engine_calls.answer(method, path, body, principal, gone)
             return *answer, {}
         match = find_route(method, raw_path)
         principal = await self._authenticator.principal(
-            headers.get("authorization"), match.tenant, client[0] if client else "", request_id
+            headers.get("authorization"), match.tenant, address, request_id
         )
         operations = Operations(
             self._engine,

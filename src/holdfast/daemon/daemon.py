@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -69,6 +70,9 @@ from .take_over import enter_registry
 from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, default_worker_id, worker_names, worker_options
 
+if TYPE_CHECKING:
+    from .api_process import ApiProcess
+
 log = StructuredLog("holdfast.daemon")
 
 EXIT_FAILED = 1
@@ -116,6 +120,7 @@ class Daemon:
         self._store: Store | None = None
         self._operations: Operations | None = None
         self._worker: Worker | None = None
+        self._api: ApiProcess | None = None
         self._processes: WorkerProcesses | None = None
         self.slots_control: ProcessSlotsControl | None = None
         """The slots of all processes, once it has started."""
@@ -167,17 +172,12 @@ class Daemon:
         announcer = Announcer(engine, current, execute, self._on_name_taken)
         engine.on_command = announcer.announce_soon
         processes.on_started = announcer.announce_soon  # its pid proves that its leases are held
-        if self._listed:
-            await announcer.beat()  # who sees that it is up sees all of it
-            announcer.start()
-            self._open.push_async_callback(announcer.stop)
+        await self._announce(announcer)
         routes = {**probes, **config_routes(reloader), **operation_routes(operations)}
         await self._listen(engine, routes)
         await self._serve_metrics(probes)
-        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
-        if self._metrics_at is not None:
-            self._say(f"metrics: {self._metrics_at}")
-        self._say(f"workers: {self._slots_shown(worker)}")
+        await self._bind_api(engine)
+        self._tell_start(store, worker)
         await worker.look_for_queues()
         worker.start()
         processes.start()
@@ -185,6 +185,8 @@ class Daemon:
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
         self._watch_loop(store)
+        if self._api is not None:
+            self._api.start()
         log.emit(
             "daemon.started",
             version=__version__,
@@ -194,6 +196,21 @@ class Daemon:
             slots=sum(worker.slots.values()),
             metrics=self._metrics_at,
         )
+
+    async def _announce(self, announcer: Announcer) -> None:
+        if self._listed:
+            await announcer.beat()  # who sees that it is up sees all of it
+            announcer.start()
+            self._open.push_async_callback(announcer.stop)
+
+    def _tell_start(self, store: Store, worker: Worker) -> None:
+        settings = self.settings
+        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
+        if self._metrics_at is not None:
+            self._say(f"metrics: {self._metrics_at}")
+        if self._api is not None:
+            self._say(f"API: {self._api.address}")
+        self._say(f"workers: {self._slots_shown(worker)}")
 
     def _instrumented(self, store: Store) -> InstrumentedEngine:
         """Return the engine that counts and logs."""
@@ -245,6 +262,8 @@ class Daemon:
     async def stop(self) -> None:
         """Stop claiming, wait for running jobs, release the rest, close everything."""
         self._stopping = True
+        if self._api is not None:
+            await self._api.stop()  # before the store that it asks
         worker, slots_control, processes = self._worker, self.slots_control, self._processes
         if worker is not None and slots_control is not None and processes is not None:
             busy = len(slots_control.running())
@@ -411,6 +430,18 @@ class Daemon:
         shown = f"[{host}]" if ":" in host else host
         scheme = "http" if tls is None else "https"
         self._metrics_at = f"{scheme}://{shown}:{port}{METRICS_PATH}"
+
+    async def _bind_api(self, engine: Engine) -> None:
+        """Listen on the port of the API, if it has one; connections wait until they are served."""
+        if self.settings.api_port is None:
+            return
+        from .api_process import api_beside  # noqa: PLC0415 - most daemons have none
+
+        try:
+            api = self._api = await api_beside(self.settings, engine)
+        except InvalidInput as error:
+            raise with_origin(error, self._origins) from error
+        self._open.push_async_callback(api.stop)
 
     def _not_ready_reason(self) -> str | None:
         if self._stopping:

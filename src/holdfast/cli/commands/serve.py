@@ -28,6 +28,13 @@ from holdfast.cli.output import echo
     metavar="NAME",
     help="A name that it answers to, beside addresses and localhost; may be repeated.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="NETWORK",
+    help="The address or network of a proxy whose X-Forwarded-For is believed; may be repeated.",
+)
 @click.pass_obj
 def serve(
     context: CommandContext,
@@ -36,6 +43,7 @@ def serve(
     cert_file: str,
     key_file: str,
     allowed_hosts: tuple[str, ...],
+    trusted_proxies: tuple[str, ...],
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
 
@@ -57,6 +65,7 @@ def serve(
         cert_file=cert_file,
         key_file=key_file,
         allowed_hosts=allowed_hosts,
+        trusted_proxies=trusted_proxies,
     )
     with event_loop_runner(settings) as runner:
         runner.run(serve_api(settings, options, _say))

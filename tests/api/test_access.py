@@ -21,6 +21,12 @@ BODIES: dict[str, object] = {
     "createJobs": {"jobs": [{"task": "t"}]},
     "editJob": {"priority": 1, "version": 1, "why": "a test"},
     "replayJob": {"why": "a test"},
+    "claimJobs": {"queues": ["q", f"q{CANARY}", f"q{SCOPE_CANARY}"], "worker": "w"},
+    "extendClaims": {"held": [{"id": "x", "token": "1", "tenant": "other"}]},
+    "settleClaims": {
+        "outcomes": [{"id": "x", "token": "1", "tenant": "other", "status": "completed"}]
+    },
+    "releaseClaims": {"held": [{"id": "x", "token": "1", "tenant": "other"}]},
 }
 QUERIES = {"lookUpJob": "?id={id}", "cancelJob": "?why=a+test", "getJob": "?include=payload"}
 IDS = [route.operation_id for route in ROUTES]

@@ -3,6 +3,7 @@
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import httpx
 import pytest
 
 from tests.e2e.rig import HOLDFAST, Daemon, Rig, until
+from tests.settings.observing import CERTIFICATES
 
 WHO = ("--by", "ann", "--reason", "a test")
 
@@ -33,7 +35,7 @@ def served(rig: Rig, *flags: str) -> tuple[Daemon, str]:
     """Start the server on a free port; return it with its address."""
     server = rig.start([HOLDFAST, "serve", "--port", "0", *flags])
     found = until(
-        lambda: server.gone() or re.search(r"is at (http://\S+)", server.output), "it listens"
+        lambda: server.gone() or re.search(r"is at (https?://\S+)", server.output), "it listens"
     )
     assert isinstance(found, re.Match), server.errors
     return server, found[1]
@@ -146,3 +148,27 @@ def test_plain_commands_import_no_server():
     code = f"import {modules}; print('holdfast.api' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_over_tls(rig):
+    rig.run().ready()
+    key = new_key(rig)
+    certificate = str(CERTIFICATES / "first.crt")
+    files = ("--tls-cert", certificate, "--tls-key", str(CERTIFICATES / "first.key"))
+    server, at = served(rig, *files)
+    assert at.startswith("https://")
+    trusted = httpx.Client(verify=ssl.create_default_context(cafile=certificate))
+    at = at.replace("127.0.0.1", "localhost")
+    made = trusted.post(f"{at}/v2/jobs", headers=key, json={"task": "t", "id": "a"})
+    assert made.status_code == 201
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{at}/v2/me", headers=key)
+    rig.env["HOLDFAST_API_KEY"] = key["authorization"].split()[1]
+    rig.env["HOLDFAST_STORE"] = at
+    refused = rig.command("jobs", "list")
+    assert refused.returncode == 5
+    assert "api_ca_file" in refused.stderr
+    rig.env["HOLDFAST_API_CA_FILE"] = certificate
+    listed = rig.command("jobs", "list", "--json")
+    assert '"a"' in listed.stdout, listed.stderr
+    server.stop()

@@ -109,12 +109,12 @@ class ApiApplication:
                 return _plain(200, openapi_document())
         client = cast("tuple[str, int] | None", scope.get("client"))
         address = self._proxies.address(client[0] if client else "", headers)
+        gone = lambda: _disconnected(receive)
         if (remote := engine_path(raw_path)) is not None:
             tenant, path = remote
             principal = await self._authenticator.principal(
                 headers.get("authorization"), tenant, address, request_id
             )
-            gone = lambda: _disconnected(receive)
             answer = await self._engine_calls.answer(method, path, body, principal, gone)
             return *answer, {}
         match = find_route(method, raw_path)
@@ -136,6 +136,7 @@ class ApiApplication:
             headers=headers,
             body=body,
             draining=lambda: self.draining,
+            disconnected=gone,
         )
         if match.route.permission is not None:
             await call.require(match.route.permission)

@@ -51,6 +51,7 @@ class ApiCall:
         headers: Mapping[str, str],
         body: bytes,
         draining: Callable[[], bool],
+        disconnected: Callable[[], Awaitable[None]],
     ) -> None:
         self.operations = operations
         self.principal = principal
@@ -58,6 +59,8 @@ class ApiCall:
         self.headers = headers
         self.draining = draining
         """Whether the server is about to end: what waits is to end too."""
+        self.disconnected = disconnected
+        """Returns when the peer has gone."""
         self.tenant = principal.caller.tenant or DEFAULT_TENANT
         """The tenant of a job that is named by its id."""
         self._denials = denials

@@ -7,13 +7,13 @@ from urllib.parse import unquote
 
 import msgspec
 
-from . import job_actions, jobs, overview
+from . import claims, job_actions, jobs, overview
 from .call import Route
 from .problems import RequestRefused
 
 PREFIX = "/v2"
 ROUTES: Sequence[Route] = overview.routes_with_me(
-    (*jobs.ROUTES, *job_actions.ROUTES, *overview.ROUTES)
+    (*jobs.ROUTES, *job_actions.ROUTES, *claims.ROUTES, *overview.ROUTES)
 )
 
 

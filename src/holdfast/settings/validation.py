@@ -73,11 +73,11 @@ def doubtful(settings: Settings) -> Iterator[str]:
     for field in _OF_API:
         value = getattr(settings, field)
         if settings.api_port is None and value != _default(settings, field):
-            yield f"{field}: {value} has no effect: api_port is off"
+            yield f"{field}: it has no effect: api_port is off"
     for field in _OF_REMOTE:
         value = getattr(settings, field)
         if value is not None and not settings.remote:
-            yield f"{field}: {value} has no effect: the store is not at https://…"
+            yield f"{field}: it has no effect: the store is not at https://…"
     if settings.api_tls_key_file is not None and settings.api_tls_cert_file is None:
         yield "api_tls_key_file: it has no effect without api_tls_cert_file"
     if settings.metrics_key_file is not None and settings.metrics_cert_file is None:

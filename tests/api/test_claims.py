@@ -100,10 +100,11 @@ async def test_extend_says_until_when_and_whether_to_stop():
     async with opened() as api:
         key = await api.key(Role.WORKER)
         job = await claimed(api, key, lease_seconds=5)
-        held = {"held": [{"id": "a", "token": job["token"]}], "lease_seconds": 60}
+        lease = {"id": "a", "token": job["token"]}
+        held = {"held": [lease], "lease_seconds": 60}
         (kept,) = (await api.call(key, "POST", "/v2/claims/extend", body=held)).json()["data"]
         assert kept["lease_until"] > str(job["lease_until"])
-        both = {"held": [*held["held"], {"id": "a", "token": "7"}]}
+        both = {"held": [lease, {"id": "a", "token": "7"}]}
         got = await api.call(key, "POST", "/v2/claims/extend", body=both)
         assert [one["accepted"] for one in got.json()["data"]] == [True, False]
 

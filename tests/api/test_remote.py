@@ -15,6 +15,7 @@ from holdfast.engines.lost_replies import SentEnqueue
 from holdfast.engines.protocol import messages
 from holdfast.http.credential_files import TlsFiles
 from holdfast.model.actions import CancelJobs
+from holdfast.model.api_key import KIND
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import (
     AccessDenied,
@@ -33,7 +34,6 @@ from holdfast.model.permissions import Role
 from holdfast.model.record import Record
 from holdfast.model.search import Filter
 from holdfast.operations.access.engine import AuthorizedEngine
-from holdfast.operations.keys import KIND
 from tests.settings.observing import CERTIFICATES
 
 from .remote_rig import Remote, remote
@@ -156,7 +156,7 @@ async def test_nothing_of_another_tenant_is_seen_or_changed(role):
             await there.engine(role, tenants=["other"], scopes=["library:1"]),
         ):
             assert PLANTED not in await everything_seen(engine)
-            refused: list[BaseException | object] = await asyncio.gather(
+            refused = await asyncio.gather(
                 engine.enqueue([NewJob(task="t", id="x", tenant="acme")]),
                 engine.operate(CancelJobs(), Filter(ids=("a",)), Attribution("eve", "x")),
                 return_exceptions=True,

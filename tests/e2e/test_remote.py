@@ -40,6 +40,7 @@ class KilledBeforeTheReply:
     def _start(self) -> Daemon:
         server = self._rig.start([HOLDFAST, "serve", "--port", "0"])
         found = until(lambda: re.search(r"is at http://\S+:(\d+)", server.output), "it listens")
+        assert found is not None
         self.port = int(found[1])
         return server
 

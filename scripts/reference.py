@@ -140,7 +140,7 @@ ADVICE: Mapping[str, str] = {
     "StoreMoved": "Use the store that it names, or remove `MOVED` there to use the old copy.",
     "DirectoryInUse": "Use the owner (commands do this), or stop it first.",
     "Unavailable": "Try again later; check with `holdfast status` before you repeat a change.",
-    "KeyRefused": "Set HOLDFAST_API_KEY or api_key_file to a key of that store: `holdfast keys list`.",
+    "KeyRefused": "Set HOLDFAST_API_KEY or api_key_file to a key of that store (`keys list`).",
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",

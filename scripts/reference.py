@@ -73,7 +73,7 @@ colours (`NO_COLOR` turns colours off too). A change is recorded with who made i
 """
 
 FORMS: Mapping[str, str] = {
-    "store": "a directory, `postgresql://user@host/database`, or `memory:`",
+    "store": "a directory, `postgresql://user@host/database`, `https://host:port`, or `memory:`",
     "projection_schema": "a name of small letters, digits and `_`, 63 at most",
     "schema": "a name of small letters, digits and `_`, 63 at most",
     "listen_url": "`postgresql://user@host/database`",
@@ -96,6 +96,13 @@ FORMS: Mapping[str, str] = {
     "metrics_token_file": "the path of a file",
     "metrics_cert_file": "the path of a file",
     "metrics_key_file": "the path of a file",
+    "api_key_file": "the path of a file",
+    "api_ca_file": "the path of a file",
+    "api_host": "an IP address of this machine, `localhost`, or `0.0.0.0` or `::` for all",
+    "api_allowed_hosts": "names separated by commas, such as `jobs.example.org,.svc`",
+    "api_tls_cert_file": "the path of a file",
+    "api_tls_key_file": "the path of a file",
+    "api_trusted_proxies": "addresses or networks separated by commas, such as `10.0.0.0/8`",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
 """The values of settings that are neither a number, a duration nor one of a few words."""
@@ -133,6 +140,7 @@ ADVICE: Mapping[str, str] = {
     "StoreMoved": "Use the store that it names, or remove `MOVED` there to use the old copy.",
     "DirectoryInUse": "Use the owner (commands do this), or stop it first.",
     "Unavailable": "Try again later; check with `holdfast status` before you repeat a change.",
+    "KeyRefused": "Set HOLDFAST_API_KEY or api_key_file to a key of that store (`keys list`).",
     "NoOwner": "Start `holdfast run`, or own the store yourself: `Holdfast(own=True)`.",
     "UnknownTask": "Name a registered task, or first deploy the code that has it.",
     "JobNotFound": "Check id and tenant; finished jobs are deleted after `remember_seconds`.",

@@ -125,7 +125,9 @@ class Holdfast:
     ``./data``. ``config`` is the settings file: by default ``./configs/default.yaml`` if it exists.
     ``holdfast run`` of this application uses the same two. With ``own`` this process owns the store
     and uses it directly; otherwise it connects to the process that owns it, usually
-    ``holdfast run``. ``classifier`` decides what failures mean; see ``Classifier``.
+    ``holdfast run``. ``key`` is for a store at ``https://host:port``: without it,
+    ``HOLDFAST_API_KEY`` or the setting ``api_key_file`` has it. ``classifier`` decides what
+    failures mean; see ``Classifier``.
     """
 
     registry: Registry
@@ -137,14 +139,15 @@ class Holdfast:
         *,
         own: bool = False,
         config: str | None = None,
+        key: str | None = None,
         classifier: Classifier | None = None,
     ) -> None:
         self.registry = Registry(classifier)
         self.registry.settings = ApplicationSettings(
-            None if store is None else os.fspath(store), config
+            None if store is None else os.fspath(store), config, key
         )
         self._settings: Settings | None = None
-        self._binding = Binding(lambda: self.settings, own=own)
+        self._binding = Binding(lambda: self.settings, own=own, key=key)
         self.registry.adopt = self._binding.adopt
         self._events = EventAppender(self.registry, lambda: self.settings, self._binding)
         self._rows = RowReader(self.registry, lambda: self.settings, self._binding)

@@ -50,9 +50,12 @@ class TestEngine(Protocol):
 class Binding:
     """Makes calls on the engine, from any loop or thread."""
 
-    def __init__(self, settings: Callable[[], Settings], *, own: bool) -> None:
+    def __init__(
+        self, settings: Callable[[], Settings], *, own: bool, key: str | None = None
+    ) -> None:
         self._settings = settings
         self._own = own
+        self._key = key
         self._lock = threading.Lock()
         self._reset()
 
@@ -235,7 +238,7 @@ class Binding:
             self._opening = self._opening or asyncio.Lock()
             async with self._opening:
                 if self._engine is None:
-                    self._engine = await open_engine(self._settings(), own=self._own)
+                    self._engine = await open_engine(self._settings(), own=self._own, key=self._key)
         return await verb(self._engine)
 
     def _loop_for_threads(self) -> asyncio.AbstractEventLoop:

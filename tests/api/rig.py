@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import httpx
 
+from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.limits import LimitOptions
 from holdfast.engines.contract import Engine
@@ -34,9 +35,10 @@ class Api:
 
     def __init__(self, engine: Engine, limits: LimitOptions | None = None) -> None:
         self.engine = engine
-        self.application = ApiApplication(
-            engine, default_max_attempts=3, limits=limits, declared=declarations()
+        options = ServiceOptions(
+            default_max_attempts=3, limits=limits or LimitOptions(), declared=declarations()
         )
+        self.application = ApiApplication(engine, options)
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0

@@ -48,6 +48,12 @@ BODIES: dict[str, object] = {
     "resizeWorkers": {"slots": 2, "why": "a test"},
     "setLogLevelWorker": {"level": "debug", "why": "a test"},
     "setLogLevelWorkers": {"level": "debug", "why": "a test"},
+    "claimJobs": {"queues": ["q", f"q{CANARY}", f"q{SCOPE_CANARY}"], "worker": "w"},
+    "extendClaims": {"held": [{"id": "x", "token": "1", "tenant": "other"}]},
+    "settleClaims": {
+        "outcomes": [{"id": "x", "token": "1", "tenant": "other", "status": "completed"}]
+    },
+    "releaseClaims": {"held": [{"id": "x", "token": "1", "tenant": "other"}]},
 }
 HEADERS = {"setQueuePolicy": {"if-none-match": "*"}}
 NEEDED_TOO = {

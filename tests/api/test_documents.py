@@ -24,7 +24,7 @@ async def test_health_needs_no_key_and_has_no_envelope():
         assert (live.status_code, live.json()) == (200, {"status": "ok"})
         ready = await api.http.get("/health/ready")
         assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
-        api.application.draining = True
+        api.application.drain()
         ready = await api.http.get("/health/ready")
         assert (ready.status_code, ready.json()["status"]) == (503, "unhealthy")
 

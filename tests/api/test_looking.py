@@ -1,6 +1,7 @@
 """The audit, series and metrics over HTTP."""
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.http.credential_files import TokenFile
 from holdfast.model.audit import WHOLE_AUDIT, AuditEntry
@@ -100,7 +101,9 @@ async def test_series_of_queues():
 async def test_metrics_need_the_token_or_a_key_that_sees_all_counts(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     async with opened() as api:
-        api.application._metrics_token = TokenFile(str(tmp_path / "token"), "token")
+        answerer = api.application._answerer
+        token = TokenFile(str(tmp_path / "token"), "token")
+        answerer._options = replace(answerer._options, metrics_token=token)
         for role in Role:
             wide, narrow = await api.key(role, tenants=()), await api.key(role)
             allowed = role is not Role.WORKER

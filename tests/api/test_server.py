@@ -5,6 +5,7 @@ import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from holdfast.http.limits import HttpLimits
 from holdfast.http.listeners import bind_port
 from holdfast.http.server import serving
 from tests.e2e.rig import HOLDFAST, Daemon, Rig, until
+from tests.settings.observing import CERTIFICATES
 
 WHO = ("--by", "ann", "--reason", "a test")
 
@@ -41,7 +43,7 @@ def served(rig: Rig, *flags: str) -> tuple[Daemon, str]:
     """Start the server on a free port; return it with its address."""
     server = rig.start([HOLDFAST, "serve", "--port", "0", *flags])
     found = until(
-        lambda: server.gone() or re.search(r"is at (http://\S+)", server.output), "it listens"
+        lambda: server.gone() or re.search(r"is at (https?://\S+)", server.output), "it listens"
     )
     assert isinstance(found, re.Match), server.errors
     return server, found[1]
@@ -192,3 +194,27 @@ async def test_what_the_server_refuses_early_has_a_type_of_the_catalogue():
 
 async def test_control_without_the_catalogue_it_has_none():
     assert set((await early_answers({})).values()) == {""}
+
+
+def test_over_tls(rig):
+    rig.run().ready()
+    key = new_key(rig)
+    certificate = str(CERTIFICATES / "first.crt")
+    files = ("--tls-cert", certificate, "--tls-key", str(CERTIFICATES / "first.key"))
+    server, at = served(rig, *files)
+    assert at.startswith("https://")
+    trusted = httpx.Client(verify=ssl.create_default_context(cafile=certificate))
+    at = at.replace("127.0.0.1", "localhost")
+    made = trusted.post(f"{at}/v2/jobs", headers=key, json={"task": "t", "id": "a"})
+    assert made.status_code == 201
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{at}/v2/me", headers=key)
+    rig.env["HOLDFAST_API_KEY"] = key["authorization"].split()[1]
+    rig.env["HOLDFAST_STORE"] = at
+    refused = rig.command("jobs", "list")
+    assert refused.returncode == 5
+    assert "api_ca_file" in refused.stderr
+    rig.env["HOLDFAST_API_CA_FILE"] = certificate
+    listed = rig.command("jobs", "list", "--json")
+    assert '"a"' in listed.stdout, listed.stderr
+    server.stop()

@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from holdfast.engines import ownership, peer_credentials
-from holdfast.engines.client import connection as connection_module
+from holdfast.engines.client import socket_endpoint
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.journal.engine import JournalEngine
 from holdfast.engines.journal.samples.store import SqliteSamples
@@ -361,7 +361,7 @@ def test_nothing_is_sent_to_a_process_of_another_user(tmp_path, monkeypatch, run
 
 
 def test_control_a_client_that_does_not_ask_sends_everything(tmp_path, monkeypatch):
-    monkeypatch.setattr(connection_module, "refuse_stranger", lambda _sock, _path: None)
+    monkeypatch.setattr(socket_endpoint, "refuse_stranger", lambda _sock, _path: None)
     with pytest.raises(AssertionError):
         test_nothing_is_sent_to_a_process_of_another_user(tmp_path, monkeypatch, asyncio.run)
 

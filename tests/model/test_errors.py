@@ -60,6 +60,7 @@ CODES = {
     "DirectoryInUse": "directory_in_use",
     "Unavailable": "unavailable",
     "NoOwner": "no_owner",
+    "KeyRefused": "key_refused",
     "UnknownTask": "unknown_task",
     "JobNotFound": "job_not_found",
     "EventNotFound": "event_not_found",

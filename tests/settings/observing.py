@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from holdfast.api.server import ApiOptions, api_options
 from holdfast.daemon.daemon import Daemon
 from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.client.engine import ClientEngine
@@ -35,7 +36,7 @@ from holdfast.operations.catalog_files import read_catalog
 from holdfast.operations.inputs import JobInput
 from holdfast.projections.registry import chosen, declared
 from holdfast.settings import Settings, load
-from holdfast.stores.opening import own_journal
+from holdfast.stores.opening import own_journal, remote_endpoint
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import SIMULATE
 from holdfast.worker.registry import Registry
@@ -524,6 +525,45 @@ def metrics_answer(host: str = "localhost", **said: object) -> int | str:
         return asyncio.run(look())
     except InvalidInput as error:
         return error.field
+
+
+# --- the HTTP API, and a store behind one --------------------------------------------------------
+
+
+def api(**said: object) -> ApiOptions:
+    """How the process beside a daemon serves the API."""
+    return api_options(settings_of(**said))
+
+
+def serves_api(**said: object) -> bool:
+    """Whether a daemon says where its API is."""
+
+    async def look() -> bool:
+        lines: list[str] = []
+        async with daemon_of(settings_of(**said), lines):
+            return any(line.startswith("API: http://127.0.0.1:") for line in lines)
+
+    return asyncio.run(look())
+
+
+def remote_key(**said: object) -> str:
+    """Return the key that is sent to a store behind an API, or the setting that is refused."""
+    Path("key").write_text("0123456789abcdef\n")
+    try:
+        endpoint = remote_endpoint(settings_of(store="https://localhost:1", **said))
+    except InvalidInput as error:
+        return error.field
+    head = endpoint.head("/", 0).decode()
+    return head.partition("Bearer ")[2].partition("\r\n")[0]
+
+
+def trusts_first(**said: object) -> bool:
+    """Whether the certificate of the tests is trusted for a store behind an API."""
+    Path("first.crt").write_bytes((CERTIFICATES / "first.crt").read_bytes())
+    endpoint = remote_endpoint(settings_of(store="https://localhost:1", **said), "key")
+    assert endpoint._tls is not None
+    first = ssl.create_default_context(cafile="first.crt").get_ca_certs()
+    return all(one in endpoint._tls.get_ca_certs() for one in first)
 
 
 # --- a process of its own -----------------------------------------------------------------------

@@ -6,6 +6,8 @@ FIELDS = Settings.__struct_fields__
 
 SAMPLES: dict[str, tuple[str, object]] = {
     "store": ("./elsewhere", "./elsewhere"),
+    "api_key_file": ("key", "key"),
+    "api_ca_file": ("ca.crt", "ca.crt"),
     "schema": ("work", "work"),
     "projection_schema": ("shown", "shown"),
     "max_connections": ("3", 3),
@@ -53,6 +55,12 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "metrics_token_file": ("token", "token"),
     "metrics_cert_file": ("tls.crt", "tls.crt"),
     "metrics_key_file": ("tls.key", "tls.key"),
+    "api_host": ("::1", "::1"),
+    "api_port": ("8081", 8_081),
+    "api_allowed_hosts": ("jobs.example.org,.svc", "jobs.example.org,.svc"),
+    "api_tls_cert_file": ("tls.crt", "tls.crt"),
+    "api_tls_key_file": ("tls.key", "tls.key"),
+    "api_trusted_proxies": ("10.0.0.0/8,::1", "10.0.0.0/8,::1"),
     "log_level": ("debug", "debug"),
     "log_format": ("json", "json"),
     "flags": ("auto_replay=on,fast=off", {"auto_replay": True, "fast": False}),

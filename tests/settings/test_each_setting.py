@@ -26,6 +26,8 @@ class Effect(NamedTuple):
 PLACES = ["data", "data/log", "data/snapshots"]
 EFFECTS: dict[str, Effect] = {
     "store": Effect(see.made, "s", PLACES, ["s", "s/log", "s/snapshots"]),
+    "api_key_file": Effect(see.remote_key, "key", "api_key_file", "0123456789abcdef"),
+    "api_ca_file": Effect(see.trusts_first, "first.crt", False, True),
     "schema": Effect(on_server.schemas_with_work, "work", ["holdfast"], ["work"]),
     "projection_schema": Effect(on_server.schemas_with_tables, "shown", ["public"], ["shown"]),
     "max_connections": Effect(on_server.connections_at_once, 3, 8, 3),
@@ -98,6 +100,22 @@ EFFECTS: dict[str, Effect] = {
     "metrics_key_file": Effect(
         lambda **said: see.metrics_answer(metrics_cert_file="first.crt", **said),
         *("first.key", "metrics_cert_file", 1_200),
+    ),
+    "api_host": Effect(lambda **said: see.api(**said).host, "::1", "127.0.0.1", "::1"),
+    "api_port": Effect(see.serves_api, 0, False, True),
+    "api_allowed_hosts": Effect(
+        lambda **said: see.api(**said).allowed_hosts, "a.org,.svc", ("",), ("a.org", ".svc")
+    ),
+    "api_tls_cert_file": Effect(
+        lambda **said: see.api(api_tls_key_file="first.key", **said).cert_file,
+        *("first.crt", "", "first.crt"),
+    ),
+    "api_tls_key_file": Effect(
+        lambda **said: see.api(api_tls_cert_file="first.crt", **said).key_file,
+        *("first.key", "first.crt", "first.key"),
+    ),
+    "api_trusted_proxies": Effect(
+        lambda **said: see.api(**said).trusted_proxies, "10.0.0.1,::1", ("",), ("10.0.0.1", "::1")
     ),
     "log_level": Effect(lambda **said: bool(see.logged(**said)), "error", True, False),
     "log_format": Effect(lambda **said: set(see.logged(**said)), "console", {"json"}, {"text"}),

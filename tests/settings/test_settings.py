@@ -293,6 +293,21 @@ BAD: list[tuple[str, object]] = [
     *(("metrics_token_file", value) for value in ("", "a\0b", 5)),
     *(("metrics_cert_file", value) for value in ("", "a\0b", 5)),
     *(("metrics_key_file", value) for value in ("", "a\0b", 5)),
+    *(("api_key_file", value) for value in ("", "a\0b", 5)),
+    *(("api_ca_file", value) for value in ("", "a\0b", 5)),
+    *(("api_host", value) for value in ("", None, "example.org", "10.0.0")),
+    *(("api_port", value) for value in (-1, 65_536, "http", True, "")),
+    *(("api_allowed_hosts", value) for value in ("a b", "a,,b", "a:9090", "*.a", "/", 5)),
+    *(("api_tls_cert_file", value) for value in ("", "a\0b", 5)),
+    *(("api_tls_key_file", value) for value in ("", "a\0b", 5)),
+    *(("api_trusted_proxies", value) for value in ("", "10.0.0.1/8", "a.org", "1.2.3.4,,", 5)),
+    *(
+        ("store", value)
+        for value in (
+            *("http://10.0.0.1:8080", "http://store.example.org", "https://", "https://a:x"),
+            *("https://key@host", "https://host?x=1", "https://host/#x", "https://a b"),
+        )
+    ),
     *(("log_level", value) for value in ("loud", 10)),
     *(("log_format", value) for value in ("xml", "")),
     ("event_loop", "trio"),

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 from urllib.parse import unquote
 
 import msgspec
 
-from holdfast.http.asgi import AsgiMessage
 from holdfast.telemetry.http_metrics import NO_ROUTE
 
 from . import (
     audit,
     chronicle,
+    claims,
     events,
     failures,
     job_actions,
@@ -41,6 +40,7 @@ ROUTES: Sequence[Route] = overview.routes_with_me(
         *jobs.ROUTES,
         *job_ingest.ROUTES,
         *job_actions.ROUTES,
+        *claims.ROUTES,
         *operations.ROUTES,
         *failures.ROUTES,
         *queues.ROUTES,
@@ -107,13 +107,12 @@ def find_route(method: str, raw_path: bytes) -> Match:
     raise _unknown()
 
 
-def operation_of(scope: AsgiMessage) -> str:
+def operation_of(method: str, raw_path: bytes) -> str:
     """Return the operation id of a request, for counting; of one that has no route ``none``."""
-    raw_path = cast(bytes, scope["raw_path"])
     if raw_path in UNROUTED:
         return UNROUTED[raw_path]
     try:
-        return find_route(cast(str, scope["method"]), raw_path).route.operation_id
+        return find_route(method, raw_path).route.operation_id
     except RequestRefused:
         return NO_ROUTE
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 
@@ -26,8 +27,10 @@ from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_postgres, open_client
 
+from .answering import ServiceOptions
 from .application import ApiApplication
 from .declarations import Declarations
+from .forwarded import TrustedProxies
 from .limits import LimitOptions
 from .problems import TYPES_OF_SERVER
 from .streaming import MAX_STREAMED_BYTES
@@ -50,6 +53,26 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     allowed_hosts: tuple[str, ...] = ()
     metrics_token_file: str = ""
     limits: LimitOptions = LimitOptions()
+    trusted_proxies: tuple[str, ...] = ()
+    drain_seconds: float = DRAIN_SECONDS
+
+
+def api_options(settings: Settings) -> ApiOptions:
+    """Return where a daemon has its API."""
+    cert = settings.api_tls_cert_file or ""
+    return ApiOptions(
+        host=settings.api_host,
+        port=settings.api_port or 0,
+        cert_file=cert,
+        key_file=settings.api_tls_key_file or cert,
+        allowed_hosts=tuple((settings.api_allowed_hosts or "").split(",")),
+        trusted_proxies=tuple((settings.api_trusted_proxies or "").split(",")),
+        drain_seconds=settings.drain_seconds,
+    )
+
+
+Stopping = Callable[[Callable[[], None]], None]
+"""Takes what to call, on the event loop, when the process is asked to end."""
 
 
 async def serve(
@@ -57,46 +80,61 @@ async def serve(
     options: ApiOptions,
     say: Callable[[str], None],
     declared: Declarations,
+    sock: socket.socket | None = None,
+    stopping: Stopping | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then finish what is in progress. A second one ends at once.
+    """Serve until it is asked to stop, by default by a signal; then finish what is in progress.
 
     A server keeps the store, or the owner of the directory does: this process is its client, so
-    that no request ever delays a worker.
+    that no request ever delays a worker. ``sock`` is listening already.
     """
-    if bool(options.cert_file) != bool(options.key_file):
-        raise InvalidInput("--tls-cert", "give --tls-cert and --tls-key, or neither")
-    tls = TlsFiles(options.cert_file, options.key_file, "--tls-cert") if options.cert_file else None
+    tls = tls_files(options, "--tls-cert")
+    proxies = TrustedProxies(options.trusted_proxies)
     token_file = options.metrics_token_file
     token = TokenFile(token_file, "--metrics-token-file") if token_file else None
     async with contextlib.AsyncExitStack() as stack:
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
-        await _refuse_open_door(engine, options.host)
-        application = ApiApplication(
-            engine,
+        await refuse_open_door(engine, options.host, "--host")
+        service = ServiceOptions(
             default_max_attempts=settings.max_attempts,
             limits=options.limits,
             declared=declared,
             metrics_token=token,
+            proxies=proxies,
         )
-        sock = bind_port(options.host, options.port)
+        application = ApiApplication(engine, service)
+        sock = sock or bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
-        stopped = _stop_signal(application)
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            application.drain()
+            stopped.set()
+
+        (stopping or _on_signals)(stop)
         server = serving(
             AsgiHandler(application, TYPES_OF_SERVER),
             sockets=[sock],
             limits=HttpLimits(max_body_bytes=MAX_STREAMED_BYTES, max_connections=MAX_CONNECTIONS),
             tls=tls,
             hosts=AllowedHosts(options.allowed_hosts, "--allowed-host"),
-            grace_seconds=DRAIN_SECONDS,
+            grace_seconds=options.drain_seconds,
         )
         async with server:
             address = f"{'http' if tls is None else 'https'}://{host}:{port}"
             log.emit("api.started", address=address, store=settings.store_shown)
             say(f"holdfast: the API of {settings.store_shown} is at {address}")
             await stopped.wait()
-            log.emit("api.draining", seconds=DRAIN_SECONDS)
+            log.emit("api.draining", seconds=options.drain_seconds)
         log.emit("api.stopped")
+
+
+def tls_files(options: ApiOptions, setting: str) -> TlsFiles | None:
+    """Return the certificate, or None; raise ``InvalidInput`` for this setting."""
+    if bool(options.cert_file) != bool(options.key_file):
+        raise InvalidInput(setting, "give a certificate and its key, or neither")
+    return TlsFiles(options.cert_file, options.key_file, setting) if options.cert_file else None
 
 
 async def _open(settings: Settings) -> Engine:
@@ -105,27 +143,26 @@ async def _open(settings: Settings) -> Engine:
     return await open_client(settings)
 
 
-async def _refuse_open_door(engine: Engine, host: str) -> None:
+async def refuse_open_door(engine: Engine, host: str, setting: str) -> None:
     """Raise ``InvalidInput`` if others could reach the API, and nobody has a key yet."""
     if is_loopback(host):
         return
     if not await KeyOperations(engine, local_principal("holdfast")).exist():
         text = f"{host} can be reached by others, and there is no key yet"
-        raise InvalidInput("--host", f"{text}: `holdfast keys create NAME --role admin` makes one")
+        raise InvalidInput(setting, f"{text}: `holdfast keys create NAME --role admin` makes one")
 
 
-def _stop_signal(application: ApiApplication) -> asyncio.Event:
-    """Return what is set when the process is asked to end."""
-    stopped = asyncio.Event()
+def _on_signals(stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT stop the process; a second one ends it at once."""
+    asked: list[bool] = []
 
-    def stop() -> None:
-        if stopped.is_set():
+    def handle() -> None:
+        if asked:
             sys.stdout.flush()
             os._exit(128 + signal.SIGTERM)
-        application.drain()
-        stopped.set()
+        asked.append(True)
+        stop()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
-    return stopped
+        loop.add_signal_handler(number, handle)

@@ -60,7 +60,7 @@ def declarations(app: str, registry: Registry, loaded: LoadedSettings) -> list[C
 
 def store(settings: Settings) -> list[CheckResult]:
     """Whether the directory or the server can be used."""
-    store_access.require_persistent(settings)
+    store_access.require_at_hand(settings)
     if settings.on_server:
         return _server(settings)
     path = Path(settings.store)

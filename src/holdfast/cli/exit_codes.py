@@ -62,6 +62,7 @@ EXIT_CODES: Mapping[type[errors.HoldfastError], int] = {
     errors.DirectoryInUse: EXIT_UNAVAILABLE,
     errors.Unavailable: EXIT_UNAVAILABLE,
     errors.NoOwner: EXIT_UNAVAILABLE,
+    errors.KeyRefused: EXIT_UNAVAILABLE,
     errors.EngineClosed: EXIT_UNAVAILABLE,
     errors.ResultTimeout: EXIT_UNAVAILABLE,
     errors.JobFailed: EXIT_FAILED,

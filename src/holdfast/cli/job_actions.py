@@ -183,7 +183,7 @@ async def _live(settings: Settings, operations: Operations) -> bool:
     """Whether a daemon runs that carries operations out."""
     from . import store_access  # noqa: PLC0415
 
-    if settings.on_server:
+    if settings.directory is None:
         return bool(await operations.fleet.live())
     return store_access.has_owner(settings)
 

@@ -67,6 +67,8 @@ def main(ctx: click.Context, config: str | None, store: str | None, app: str | N
 @click.option("--lease-seconds", metavar="DURATION", help="How long a claim lasts (30s).")
 @click.option("--max-attempts", type=int, help="Total runs before a job is dead (3).")
 @click.option("--metrics-port", help="Port of /metrics and /health; 0: any, off: none (9090).")
+@click.option("--api-port", help="Port of the HTTP API; 0: any, off: none (off).")
+@click.option("--api-host", metavar="ADDRESS", help="Address of the HTTP API (127.0.0.1).")
 @click.option("--sync", type=click.Choice(["always", "interval", "off"]), help="When to fsync.")
 @click.option(
     "--history",

@@ -34,6 +34,7 @@ from holdfast.stores.opening import (
     connect_postgres,
     open_client,
     open_readonly,
+    open_remote,
     own_journal,
 )
 
@@ -57,6 +58,8 @@ def read_store(settings: Settings, work: Work[T]) -> T:
     require_persistent(settings)
     if settings.on_server:
         return _run(settings, work, partial(connect_postgres, reading=True))
+    if settings.remote:
+        return _run(settings, work, _over_api)
     if has_owner(settings):
         return _run(settings, work, open_client)
     try:
@@ -76,6 +79,8 @@ def write_store(settings: Settings, work: Work[T], *, reads_server: bool = False
     require_persistent(settings)
     if settings.on_server:
         return _run(settings, work, partial(connect_postgres, reading=reads_server))
+    if settings.remote:
+        return _run(settings, work, _over_api)
     return through_owner(
         lambda: [_run(settings, work, open_client)] if has_owner(settings) else None,
         lambda: _run(settings, work, _own),
@@ -102,7 +107,7 @@ def through_owner(ask_owner: Callable[[], list[A] | None], alone: Callable[[], A
 
 def with_store(settings: Settings, work: Work[T]) -> T:
     """Own the store for a moment. Raise ``DirectoryInUse`` at once if another process does."""
-    require_persistent(settings)
+    require_at_hand(settings)
     return _run(settings, work, connect_postgres if settings.on_server else _own)
 
 
@@ -122,8 +127,16 @@ def has_owner(settings: Settings) -> bool:
 
 def require_persistent(settings: Settings) -> None:
     """Raise ``InvalidInput`` if another process cannot reach the store at all."""
-    if settings.directory is None and not settings.on_server:
+    if settings.store == MEMORY_STORE:
         raise InvalidInput("store", f"{settings.store_shown!r} ends with the process that has it")
+
+
+def require_at_hand(settings: Settings) -> None:
+    """Raise ``InvalidInput`` if the store itself cannot be opened from here."""
+    require_persistent(settings)
+    if settings.remote:
+        problem = f"{settings.store_shown} is on another machine: give this command there"
+        raise InvalidInput("store", problem)
 
 
 def request_owner(
@@ -273,6 +286,10 @@ def _login() -> str:
         return login_name(None)
     except InvalidInput:
         return "unknown"
+
+
+async def _over_api(settings: Settings) -> Engine:
+    return open_remote(settings)
 
 
 async def _own(settings: Settings) -> Engine:

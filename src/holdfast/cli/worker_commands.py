@@ -76,7 +76,7 @@ async def _now(
 def _require_daemon(settings: Settings) -> None:
     """Raise ``Unavailable`` where only a daemon could tell of workers, and none runs."""
     store_access.require_persistent(settings)
-    if not settings.on_server and not store_access.has_owner(settings):
+    if settings.directory is not None and not store_access.has_owner(settings):
         raise Unavailable(
             f"no daemon runs on {settings.store_shown}: start one with `holdfast run`, or choose "
             "another store with --store"

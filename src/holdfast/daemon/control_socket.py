@@ -17,9 +17,9 @@ from .forks import close_in_forks, keep_open_in_forks
 def control_path(settings: Settings) -> str:
     """Return the path of the socket on which a daemon of this store takes commands.
 
-    A server may have several daemons on this machine: the first one takes this path.
+    A shared store may have several daemons on this machine: the first one takes this path.
     """
-    if not settings.on_server:
+    if settings.directory is not None:
         return socket_path(settings.store)
     name = f"{settings.store} {settings.schema}"
     return private_socket_path(hashlib.sha256(os.fsencode(name)).hexdigest())

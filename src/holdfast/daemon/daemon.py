@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -28,6 +29,7 @@ from holdfast.http.listeners import bind_port, bind_socket
 from holdfast.http.server import serving
 from holdfast.model.durations import format_seconds
 from holdfast.model.errors import (
+    AccessDenied,
     DurabilityLost,
     HoldfastError,
     InvalidInput,
@@ -37,6 +39,7 @@ from holdfast.model.errors import (
 from holdfast.model.fleet import WorkerProcess
 from holdfast.model.redaction import without_secrets
 from holdfast.operations.operations import Operations
+from holdfast.projections.declaration import Projection
 from holdfast.projections.loop import ProjectionLoop
 from holdfast.projections.registry import add_projections
 from holdfast.settings import LoadedSettings, Settings, unusable_paths, with_origin
@@ -66,6 +69,9 @@ from .rpc.routes import config_routes, health_routes, metrics_routes, operation_
 from .take_over import enter_registry
 from .watchdog import Watchdog, exit_in_time
 from .worker_settings import apply_settings, default_worker_id, worker_names, worker_options
+
+if TYPE_CHECKING:
+    from .api_process import ApiProcess
 
 log = StructuredLog("holdfast.daemon")
 
@@ -104,6 +110,9 @@ class Daemon:
         self._stop_asked = asyncio.Event()
         self._failure: HoldfastError | None = None
         self._stopping = False
+        self._projections: dict[str, Projection] = {}
+        self._listed = True
+        """Whether it is in the registry of the store."""
         self._metrics_socket: socket.socket | None = None
         self._metrics_at: str | None = None
         self._open = contextlib.AsyncExitStack()
@@ -111,6 +120,7 @@ class Daemon:
         self._store: Store | None = None
         self._operations: Operations | None = None
         self._worker: Worker | None = None
+        self._api: ApiProcess | None = None
         self._processes: WorkerProcesses | None = None
         self.slots_control: ProcessSlotsControl | None = None
         """The slots of all processes, once it has started."""
@@ -137,7 +147,7 @@ class Daemon:
         self._adopt(engine)
         self._open.callback(self._adopt, None)
         await self._run_hooks(self._registry.on_start)
-        self._add_projections(engine)
+        self._add_projections(engine, store)
         entry = await self._enter_registry(engine, store)
         worker = self._worker = self._make_worker(engine, next(iter(entry.processes)))
         processes = WorkerProcesses(self._registry, settings, engine, worker, store.held_by)
@@ -148,28 +158,26 @@ class Daemon:
             engine, self._registry, default_max_attempts=settings.max_attempts, this_process=current
         )
         self._operations = operations
-        await store_schedules(engine, self._registry.schedules.values(), store.clock.now_us())
+        if store.maintained:
+            schedules = self._registry.schedules.values()
+            await store_schedules(engine, schedules, store.clock.now_us())
         lag = LoopLag()
         lag.start()
         self._open.callback(lag.stop)
         metrics.processes = lambda: {"1": worker.metrics(lag.seconds), **processes.figures}
         probes = {**health_routes(engine, self._not_ready_reason), **metrics_routes(metrics)}
-        reloader = await self._make_reloader(operations, worker)
+        reloader = await self._make_reloader(operations, worker, store)
         # Before it listens, and before its processes start: they must know of a drain.
         execute = CommandExecutor(self.slots_control, reloader).execute
         announcer = Announcer(engine, current, execute, self._on_name_taken)
         engine.on_command = announcer.announce_soon
         processes.on_started = announcer.announce_soon  # its pid proves that its leases are held
-        await announcer.beat()  # who sees that it is up sees all of it
-        announcer.start()
-        self._open.push_async_callback(announcer.stop)
+        await self._announce(announcer)
         routes = {**probes, **config_routes(reloader), **operation_routes(operations)}
         await self._listen(engine, routes)
         await self._serve_metrics(probes)
-        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
-        if self._metrics_at is not None:
-            self._say(f"metrics: {self._metrics_at}")
-        self._say(f"workers: {self._slots_shown(worker)}")
+        await self._bind_api(engine)
+        self._tell_start(store, worker)
         await worker.look_for_queues()
         worker.start()
         processes.start()
@@ -177,6 +185,8 @@ class Daemon:
         supervisor.start()
         self._open.push_async_callback(supervisor.stop)
         self._watch_loop(store)
+        if self._api is not None:
+            self._api.start()
         log.emit(
             "daemon.started",
             version=__version__,
@@ -186,6 +196,21 @@ class Daemon:
             slots=sum(worker.slots.values()),
             metrics=self._metrics_at,
         )
+
+    async def _announce(self, announcer: Announcer) -> None:
+        if self._listed:
+            await announcer.beat()  # who sees that it is up sees all of it
+            announcer.start()
+            self._open.push_async_callback(announcer.stop)
+
+    def _tell_start(self, store: Store, worker: Worker) -> None:
+        settings = self.settings
+        self._say(f"holdfast started: store {settings.store_shown} {store.summary(settings)}")
+        if self._metrics_at is not None:
+            self._say(f"metrics: {self._metrics_at}")
+        if self._api is not None:
+            self._say(f"API: {self._api.address}")
+        self._say(f"workers: {self._slots_shown(worker)}")
 
     def _instrumented(self, store: Store) -> InstrumentedEngine:
         """Return the engine that counts and logs."""
@@ -237,6 +262,8 @@ class Daemon:
     async def stop(self) -> None:
         """Stop claiming, wait for running jobs, release the rest, close everything."""
         self._stopping = True
+        if self._api is not None:
+            await self._api.stop()  # before the store that it asks
         worker, slots_control, processes = self._worker, self.slots_control, self._processes
         if worker is not None and slots_control is not None and processes is not None:
             busy = len(slots_control.running())
@@ -252,7 +279,7 @@ class Daemon:
             self._failure = error
 
     async def _open_store(self) -> Store:
-        return await open_store(self.settings)
+        return await open_store(self.settings, self._registry.settings.key)
 
     async def _enter_registry(self, engine: Engine, store: Store) -> WorkerProcess:
         """Enter the registry of the store; return the entry of this daemon."""
@@ -269,6 +296,12 @@ class Daemon:
                     raise
                 # Containers may share a host name, and each has a process 1.
                 worker_id = f"{default_worker_id()}-{random_bytes(3).hex()}"
+            except AccessDenied:
+                if store.maintained:
+                    raise
+                self._say("not in the list of workers: the key does not reach the whole store")
+                self._listed = False
+                return entry
             else:
                 self._open.push_async_callback(_depart, engine, entry.id)
                 return entry
@@ -292,8 +325,12 @@ class Daemon:
             totals={**self.metrics.totals(), "recovery_seconds": store.recovery_seconds},
         )
 
-    def _add_projections(self, engine: Engine) -> None:
+    def _add_projections(self, engine: Engine, store: Store) -> None:
         """Let this process apply the projections that are declared, or those asked for."""
+        if not store.maintained:
+            if self._registry.projections or self._registry.schedules:
+                self._say("schedules and projections are left to the daemons at the store")
+            return
         self._projections, self._read_event = add_projections(self._registry, engine, self.settings)
         self.metrics.lag_slos = {
             name: one.lag_slo_seconds for name, one in self._projections.items()
@@ -303,13 +340,23 @@ class Daemon:
         return Worker(engine, self._registry, name, worker_options(self.settings))
 
     def _loops(self, engine: Engine, store: Store, worker: Worker) -> list[Loop]:
-        settings = self.settings
-        self._lease_loop = LeaseLoop(engine, worker, settings.reclaim_interval_seconds, store.clock)
-        schedules = list(self._registry.schedules.values())
-        return [
+        settings, maintained = self.settings, store.maintained
+        self._lease_loop = LeaseLoop(
+            engine, worker, settings.reclaim_interval_seconds, store.clock, reclaims=maintained
+        )
+        working: list[Loop] = [
             self._lease_loop,
             CancellationLoop(worker),
-            OutageLoop(engine, worker.outage_detector, self._registry.health_checks),
+            SuppressedSummaryLoop(),
+        ]
+        if self._listed:
+            health_checks = self._registry.health_checks if maintained else {}
+            working.append(OutageLoop(engine, worker.outage_detector, health_checks))
+        if not maintained:
+            return working
+        schedules = list(self._registry.schedules.values())
+        return [
+            *working,
             *store.loops(settings),
             ScheduleLoop(
                 schedules,
@@ -321,7 +368,6 @@ class Daemon:
             ProjectionLoop(engine, self._projections, self._read_event),
             AutoReplayLoop(engine),
             SampleLoop(engine),
-            SuppressedSummaryLoop(),
         ]
 
     def _watch_loop(self, store: Store) -> None:
@@ -336,7 +382,8 @@ class Daemon:
             )
             return
         path = control_path(self.settings)
-        if self.settings.on_server and not self._open.enter_context(control_lock(path)):
+        shared = self.settings.directory is None
+        if shared and not self._open.enter_context(control_lock(path)):
             self._say("no socket: another daemon of this store on this machine has it")
             return
         bound = _bind_as_owner(path)
@@ -384,6 +431,18 @@ class Daemon:
         scheme = "http" if tls is None else "https"
         self._metrics_at = f"{scheme}://{shown}:{port}{METRICS_PATH}"
 
+    async def _bind_api(self, engine: Engine) -> None:
+        """Listen on the port of the API, if it has one; connections wait until they are served."""
+        if self.settings.api_port is None:
+            return
+        from .api_process import api_beside  # noqa: PLC0415 - most daemons have none
+
+        try:
+            api = self._api = await api_beside(self.settings, engine)
+        except InvalidInput as error:
+            raise with_origin(error, self._origins) from error
+        self._open.push_async_callback(api.stop)
+
     def _not_ready_reason(self) -> str | None:
         if self._stopping:
             return "stopping"
@@ -427,7 +486,9 @@ class Daemon:
         for spec in self._registry.tasks.values():
             check_times(spec, cap_seconds, origin)
 
-    async def _make_reloader(self, operations: Operations, worker: Worker) -> SettingsReloader:
+    async def _make_reloader(
+        self, operations: Operations, worker: Worker, store: Store
+    ) -> SettingsReloader:
         """Switch the flags that the settings name; return the reloader."""
         loaded = LoadedSettings(self.settings, self._origins)
         self._reloading = SettingsReloader(
@@ -437,7 +498,8 @@ class Daemon:
             can_apply=lambda wanted: worker.can_change(worker_options(wanted)),
             apply=self._apply,
         )
-        await self._reloading.switch_flags(await operations.engine.flags(), loaded)
+        if store.maintained:
+            await self._reloading.switch_flags(await operations.engine.flags(), loaded)
         return self._reloading
 
     def _apply(self, settings: Settings) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.engines.clock import Clock, SystemClock
@@ -14,11 +14,12 @@ from holdfast.model.errors import Unavailable
 from holdfast.model.job import MICROSECONDS, Job
 from holdfast.model.plural import count_of
 from holdfast.settings import Settings
-from holdfast.stores.opening import connect_postgres, own_journal
+from holdfast.stores.opening import connect_postgres, open_remote, own_journal
 from holdfast.telemetry.audit_logging import AuditLogLoop
 from holdfast.worker.loops import Loop, PruneLoop
 
 if TYPE_CHECKING:
+    from holdfast.engines.client.engine import ClientEngine
     from holdfast.engines.postgres.engine import PostgresEngine
 
 
@@ -48,8 +49,9 @@ class Store(Protocol):
     def summary(self, settings: Settings) -> str:
         """Return a description for the message at the start."""
 
-    def figures(self) -> StoreMetrics:
-        """Return its metrics."""
+    @property
+    def figures(self) -> Callable[[], StoreMetrics] | None:
+        """Return its metrics; None: others have them."""
 
     def held_now(self) -> list[Job]:
         """Return the jobs that workers hold since before a restart."""
@@ -66,9 +68,15 @@ class Store(Protocol):
     def change(self, settings: Settings) -> None:
         """Apply the settings that can change."""
 
+    @property
+    def maintained(self) -> bool:
+        """Whether its daemons keep it: its schedules, operations, projections and samples."""
+
 
 class JournalStore:
     """A directory that this process owns."""
+
+    maintained = True
 
     def __init__(self, journal: JournalEngine) -> None:
         self.engine = journal
@@ -120,6 +128,8 @@ class SnapshotLoop:
 class ServerStore:
     """A server that many daemons share."""
 
+    maintained = True
+
     def __init__(self, server: PostgresEngine, took_seconds: float) -> None:
         self.engine = server
         self.clock: Clock = SystemClock()
@@ -169,8 +179,46 @@ class StatsLoop:
         return now_us + int(pause_seconds * MICROSECONDS)
 
 
-async def open_store(settings: Settings) -> Store:
-    """Own the directory, or connect to the server, that the settings name."""
+class RemoteStore:
+    """A store on another machine: this daemon only works for it."""
+
+    maintained = False
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self.engine: Engine = engine
+        self.clock: Clock = SystemClock()
+        self.recovery_seconds = 0.0
+        self.lost_at_open: Sequence[Job] = ()
+        self.figures = None
+
+    def summary(self, _settings: Settings) -> str:
+        """See ``Store.summary``."""
+        return "(over its API)"
+
+    def held_now(self) -> list[Job]:
+        """Return none: others hold theirs."""
+        return []
+
+    async def held_by(self, _worker: str) -> list[Job]:
+        """Return none: their leases run out."""
+        return []
+
+    def waits_for_disk(self) -> bool:
+        """Return false: the disk is elsewhere."""
+        return False
+
+    def loops(self, _settings: Settings) -> list[Loop]:
+        """Return none: the daemons of the store keep it."""
+        return []
+
+    def change(self, _settings: Settings) -> None:
+        """Do nothing."""
+
+
+async def open_store(settings: Settings, key: str | None = None) -> Store:
+    """Own the directory, or connect to the server or the API, that the settings name."""
+    if settings.remote:
+        return RemoteStore(open_remote(settings, key))
     if not settings.on_server:
         return JournalStore(await own_journal(settings))
     clock = SystemClock()

@@ -19,7 +19,7 @@ from holdfast.engines.structured_log import StructuredLog
 from holdfast.model.job import MICROSECONDS
 from holdfast.projections.registry import add_projections
 from holdfast.settings import Settings
-from holdfast.stores.opening import connect_postgres, open_client
+from holdfast.stores.opening import connect_postgres, open_client, open_remote
 from holdfast.telemetry.counters import Metrics, ProcessReport
 from holdfast.telemetry.instrumented import InstrumentedEngine
 from holdfast.telemetry.log_output import (
@@ -88,7 +88,7 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     reports = [] if config.reports is None else [config.reports]
     close_in_forks(control_path(settings), owner_pipe.fileno(), *reports)
     metrics = Metrics()
-    engine = await _open_engine(settings, metrics)
+    engine = await _open_engine(settings, metrics, registry.settings.key)
     if settings.on_server:
         add_projections(registry, engine, settings)
     elif settings.only_projections is not None:
@@ -133,12 +133,16 @@ async def _work(config: WorkerProcessConfig, owner_pipe: BinaryIO) -> None:
     exit_in_time(loop, 0)
 
 
-async def _open_engine(settings: Settings, metrics: Metrics) -> Engine:
-    """Return a client of the owner, which counts; on a server, an engine that counts itself."""
+async def _open_engine(settings: Settings, metrics: Metrics, key: str | None) -> Engine:
+    """Return a client of the owner, which counts; elsewhere, an engine that counts itself."""
+    engine: Engine
     if settings.on_server:
         engine = await connect_postgres(settings)
-        return InstrumentedEngine(engine, metrics, outage_max_seconds=settings.outage_max_seconds)
-    return await open_client(settings)
+    elif settings.remote:
+        engine = open_remote(settings, key)
+    else:
+        return await open_client(settings)
+    return InstrumentedEngine(engine, metrics, outage_max_seconds=settings.outage_max_seconds)
 
 
 class OwnerCommands:

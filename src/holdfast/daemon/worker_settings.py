@@ -74,5 +74,5 @@ def worker_names(settings: Settings, worker_id: str) -> list[str]:
 
     A prefix marks those that end with the owner of the store.
     """
-    own = f"{'' if settings.on_server else OWN_SLOT_PREFIX}{worker_id}"
+    own = f"{'' if settings.directory is None else OWN_SLOT_PREFIX}{worker_id}"
     return [own, *(f"{own}-{number}" for number in range(2, settings.processes + 1))]

@@ -31,6 +31,8 @@ SWEEP_SECONDS = 1.0
 ACCEPT_AGAIN_SECONDS = 1.0
 """The pause after a connection could not be accepted: the process has no descriptor left."""
 HANDSHAKE_SECONDS = 10.0
+TLS_CLOSE_SECONDS = 2.0
+"""How long a peer may take to agree that a TLS connection ends: an idle one may never read."""
 _CONNECTION_CPU_SECONDS = 0.000_45
 """What it costs, about, to accept a connection and to close it; it cannot be measured."""
 _HANDSHAKE_CPU_SECONDS = 0.002
@@ -166,6 +168,7 @@ class HttpServer:
             sock,
             ssl=None if self._tls is None else self._tls.context,
             ssl_handshake_timeout=None if self._tls is None else HANDSHAKE_SECONDS,
+            ssl_shutdown_timeout=None if self._tls is None else TLS_CLOSE_SECONDS,
         )
 
     def _opened(self, sock: socket.socket, opening: asyncio.Task[None]) -> None:

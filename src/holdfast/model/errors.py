@@ -479,6 +479,12 @@ class NoOwner(Unavailable):
     code = "no_owner"
 
 
+class KeyRefused(HoldfastError):
+    """The server of the store does not accept the key that was sent."""
+
+    code = "key_refused"
+
+
 class UnknownTask(HoldfastError):
     """No task with this name is registered here."""
 

@@ -490,6 +490,19 @@ _ALL = (
         "The server was asked to stop: requests in progress have this long.",
     ),
     _info("api.stopped", "", "The server of the HTTP API has stopped."),
+    _info("api.process_started", "pid address", "The process beside the daemon serves the API."),
+    _error_summed(
+        "api.process_not_started",
+        "error",
+        "The system could not start the process of the API. It is tried again, ever less often.",
+        "Check the limit in the error: open files, processes, memory.",
+    ),
+    _warning(
+        "api.process_ended",
+        "pid code",
+        "The process of the API exited: another one starts. Jobs go on; who connects waits.",
+        "See what it wrote before; -9 often means that the system ran out of memory.",
+    ),
     # --- requests ------------------------------------------------------------------------
     _error_summed(
         "http.failed",

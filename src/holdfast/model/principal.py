@@ -27,6 +27,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         """Whether one of the roles grants this."""
         return permission in granted(self.roles)
 
+    @property
+    def unrestricted(self) -> bool:
+        """Whether neither a role nor the reach limits it: it may do what the store can."""
+        return self.caller.unlimited and granted(self.roles) == frozenset(Permission)
+
     def require(self, permission: Permission) -> None:
         """Raise ``Forbidden`` unless one of the roles grants this."""
         if not self.may(permission):

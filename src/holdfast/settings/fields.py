@@ -20,7 +20,7 @@ from holdfast.model.retry import (
 from holdfast.model.schema_name import DEFAULT_PROJECTION_SCHEMA, DEFAULT_SCHEMA
 
 from .parsers import PARSERS, EventLoop, HistoryName, LogFormat, LogLevel, SyncName, WakeName
-from .store_url import DEFAULT_PATHS, is_directory, is_server, resolve_paths
+from .store_url import DEFAULT_PATHS, is_directory, is_remote, is_server, resolve_paths
 from .validation import conflicts, within_cap
 
 
@@ -32,8 +32,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     store: str = DEFAULT_PATHS["store"]
-    """Where jobs are stored: a directory, ``postgresql://user@host/database``, or ``memory:``,
-    which ends with the process."""
+    """Where jobs are stored: a directory, ``postgresql://user@host/database``, ``https://host:port``
+    of the API of a store on another machine, or ``memory:``, which ends with the process."""
+    api_key_file: str | None = None
+    """A file with the key for a store at ``https://…``; None: ``HOLDFAST_API_KEY`` has it."""
+    api_ca_file: str | None = None
+    """The certificates to trust for a store at ``https://…``, in PEM; None: those of the system."""
     schema: str = DEFAULT_SCHEMA
     """The schema of a PostgreSQL store."""
     projection_schema: str = DEFAULT_PROJECTION_SCHEMA
@@ -148,6 +152,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The certificate of the metrics server, in PEM, with its chain; None: no TLS."""
     metrics_key_file: str | None = None
     """The key of the certificate, in PEM; None: it is in the file of the certificate."""
+    api_host: str = "127.0.0.1"
+    """The address of the HTTP API: an address of this machine, or 0.0.0.0 or :: for all."""
+    api_port: int | None = None
+    """The port of the HTTP API, which a process beside the daemon serves; 0: any free port, None or
+    ``off``: no API."""
+    api_allowed_hosts: str | None = None
+    """The names under which the API may be asked, separated by commas, beside addresses,
+    ``localhost`` and the name of this machine; ``.example.org``: all below it, ``*``: any."""
+    api_tls_cert_file: str | None = None
+    """The certificate of the API, in PEM, with its chain; None: no TLS."""
+    api_tls_key_file: str | None = None
+    """The key of that certificate, in PEM; None: it is in the file of the certificate."""
+    api_trusted_proxies: str | None = None
+    """The addresses or networks of proxies before the API, separated by commas: what they say of
+    who asks (``X-Forwarded-For``) is believed. None: nobody is."""
     log_level: LogLevel = "info"
     """The lowest level that is logged."""
     log_format: LogFormat = "auto"
@@ -169,6 +188,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def on_server(self) -> bool:
         """Whether the store is on a server, which many machines share."""
         return is_server(self.store)
+
+    @property
+    def remote(self) -> bool:
+        """Whether the store is reached over the API of another machine."""
+        return is_remote(self.store)
 
     @property
     def directory(self) -> str | None:

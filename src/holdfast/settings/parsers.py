@@ -152,8 +152,21 @@ def _host_names(field: str, value: object) -> str:
     for name in names:
         plain = name.removeprefix(".").replace("-", "").replace("_", "").replace(".", "")
         if name != "*" and not (plain.isascii() and plain.isalnum()):
-            raise InvalidInput(field, f"{name!r} is not a name such as metrics.example.org")
+            raise InvalidInput(field, f"{name!r} is not a name such as jobs.example.org")
     return ",".join(names)
+
+
+def _networks(field: str, value: object) -> str:
+    import ipaddress  # noqa: PLC0415 - rarely needed
+
+    parts = [part.strip() for part in _name(field, value).split(",")]
+    for part in parts:
+        try:
+            ipaddress.ip_network(part)
+        except ValueError:
+            problem = f"{part!r} is neither an address nor a network such as 10.0.0.0/8"
+            raise InvalidInput(field, problem) from None
+    return ",".join(parts)
 
 
 def is_loopback(host: str) -> bool:
@@ -234,6 +247,8 @@ def _switch(field: str, value: object) -> bool:
 
 PARSERS: Mapping[str, Parser] = {
     "store": store,
+    "api_key_file": _or_none(file_path, ()),
+    "api_ca_file": _or_none(file_path, ()),
     "schema": _schema,
     "projection_schema": _schema,
     "max_connections": whole(1, 1_000),
@@ -281,6 +296,12 @@ PARSERS: Mapping[str, Parser] = {
     "metrics_token_file": _or_none(file_path, ()),
     "metrics_cert_file": _or_none(file_path, ()),
     "metrics_key_file": _or_none(file_path, ()),
+    "api_host": _host,
+    "api_port": _or_none(whole(0, 65_535)),
+    "api_allowed_hosts": _or_none(_host_names, ()),
+    "api_tls_cert_file": _or_none(file_path, ()),
+    "api_tls_key_file": _or_none(file_path, ()),
+    "api_trusted_proxies": _or_none(_networks, ()),
     "log_level": _word(get_args(LogLevel)),
     "log_format": _word(get_args(LogFormat)),
     "flags": _flags,

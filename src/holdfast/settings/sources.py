@@ -63,7 +63,7 @@ _VARIABLES: Mapping[str, str] = {
 
 _OTHER_VARIABLES = re.compile(
     # Those of our tests and tools, and those that Kubernetes makes for a service of this name.
-    r"HOLDFAST_(DEBUG|WRITE_GOLDEN|(TEST|BENCH)_\w+|"
+    r"HOLDFAST_(DEBUG|API_KEY|WRITE_GOLDEN|(TEST|BENCH)_\w+|"
     r"(\w{1,200}_)?(SERVICE_HOST|SERVICE_PORT(_\w{1,100})?|PORT(_\d{1,5}_\w{1,100})?))"
 )
 
@@ -73,6 +73,11 @@ class ApplicationSettings(msgspec.Struct, frozen=True):
 
     store: str | None = None
     config: str | None = None
+    key: str | None = None
+    """For a store at ``https://…``."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(store={masked(self.store or '')!r}, config={self.config!r})"
 
 
 NO_APPLICATION = ApplicationSettings()

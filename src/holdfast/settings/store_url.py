@@ -22,6 +22,8 @@ _LIKE_CONNECTION = re.compile(
     r"(?i)(?:^|\s)(?:host|hostaddr|port|dbname|user|password|passfile|service|sslmode)\s*="
     r"|^postgres(?:ql)?(?::|//)"
 )
+_REMOTE = re.compile(r"(https|http|http\+insecure)://", re.IGNORECASE)
+_LOOPBACK = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}|::1")
 _POSTGRESQL = re.compile(r"(?i:postgres(?:ql)?(?:\+[a-z0-9_]+)?)://(.*)", re.DOTALL)
 
 
@@ -31,11 +33,16 @@ def store(field: str, value: object) -> str:
         raise InvalidInput(field, f"{shown(value)} is neither a directory nor {MEMORY_STORE}")
     if found := _POSTGRESQL.fullmatch(value.strip()):
         return f"postgresql://{_checked_url(field, value, found[1])}"
+    if is_remote(value.strip()):
+        return _checked_remote(field, value.strip())
     if "://" not in value and (has_secret(value) or _LIKE_CONNECTION.search(value)):
         problem = "is no directory, nor a URL: write postgresql://user@host/database"
         raise InvalidInput(field, f"{shown(value)} {problem}")
     if value != MEMORY_STORE and (_SCHEME.match(value) or "://" in value):
-        problem = f"neither a directory nor {MEMORY_STORE}, nor postgresql://user@host/database"
+        problem = (
+            f"neither a directory nor {MEMORY_STORE}, nor postgresql://user@host/database, nor "
+            "https://host:port"
+        )
         raise InvalidInput(field, f"{shown(value)} is {problem}")
     return value
 
@@ -62,12 +69,17 @@ def file_path(field: str, value: object) -> str:
 
 def is_directory(store: str) -> bool:
     """Whether this store is a directory on this machine."""
-    return store != MEMORY_STORE and not is_server(store)
+    return store != MEMORY_STORE and not is_server(store) and not is_remote(store)
 
 
 def is_server(store: str) -> bool:
     """Whether this store is on a PostgreSQL server."""
     return store.startswith("postgresql://")
+
+
+def is_remote(store: str) -> bool:
+    """Whether this store is reached over the API of another machine."""
+    return _REMOTE.match(store) is not None
 
 
 def resolve_paths(
@@ -124,6 +136,28 @@ def _in(store: str, path: str) -> str:
 def _is_text(value: str) -> bool:
     """Whether it can be a file name: without NUL and unpaired surrogates."""
     return "\0" not in value and not re.search("[\ud800-\udfff]", value)
+
+
+def _checked_remote(field: str, value: str) -> str:
+    """Return the URL of an API without a slash at its end."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - most stores need none
+
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise InvalidInput(field, f"{shown(value)} is not a URL: write blanks and others as %20")
+    try:
+        parts = urlsplit(value)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        raise InvalidInput(field, f"{shown(value)} is not a URL: its host or port") from None
+    if not host or parts.query or parts.fragment:
+        raise InvalidInput(field, f"{shown(value)} is not a URL such as https://host:8080")
+    if "@" in parts.netloc:
+        problem = "has a key or a password in it: HOLDFAST_API_KEY or api_key_file has the key"
+        raise InvalidInput(field, f"{shown(value)} {problem}")
+    if parts.scheme == "http" and not _LOOPBACK.fullmatch(host):
+        problem = "would send the key unencrypted: use https://, or say http+insecure://"
+        raise InvalidInput(field, f"{shown(value)} {problem}")
+    return value.rstrip("/")
 
 
 def _checked_url(field: str, value: str, rest: str) -> str:

@@ -31,6 +31,14 @@ _OF_METRICS = (
     "metrics_cert_file",
     "metrics_key_file",
 )
+_OF_API = (
+    "api_host",
+    "api_allowed_hosts",
+    "api_tls_cert_file",
+    "api_tls_key_file",
+    "api_trusted_proxies",
+)
+_OF_REMOTE = ("api_key_file", "api_ca_file")
 _TIMEOUT_SHARE_OF_CAP = 0.9
 
 
@@ -62,6 +70,16 @@ def doubtful(settings: Settings) -> Iterator[str]:
         value = getattr(settings, field)
         if settings.metrics_port is None and value != _default(settings, field):
             yield f"{field}: {value} has no effect: metrics_port is off"
+    for field in _OF_API:
+        value = getattr(settings, field)
+        if settings.api_port is None and value != _default(settings, field):
+            yield f"{field}: it has no effect: api_port is off"
+    for field in _OF_REMOTE:
+        value = getattr(settings, field)
+        if value is not None and not settings.remote:
+            yield f"{field}: it has no effect: the store is not at https://…"
+    if settings.api_tls_key_file is not None and settings.api_tls_cert_file is None:
+        yield "api_tls_key_file: it has no effect without api_tls_cert_file"
     if settings.metrics_key_file is not None and settings.metrics_cert_file is None:
         yield "metrics_key_file: it has no effect without metrics_cert_file"
     if settings.metrics_port is not None and not is_loopback(settings.metrics_host):

@@ -8,6 +8,7 @@ An engine is imported when it is opened, so that a command loads only what it ne
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from .tombstone import refuse_moved
 
 if TYPE_CHECKING:
     from holdfast.engines.client.engine import ClientEngine
+    from holdfast.engines.client.http_endpoint import HttpEndpoint
     from holdfast.engines.journal.engine import JournalEngine
     from holdfast.engines.journal.readonly_engine import ReadonlyJournalEngine
     from holdfast.engines.journal.wal.disk import LocalDisk
@@ -29,17 +31,23 @@ if TYPE_CHECKING:
 
 LOCK_PATIENCE_SECONDS = 5.0
 CLIENT_PATIENCE_SECONDS = 5.0
+KEY_VARIABLE = "HOLDFAST_API_KEY"
 _RETRY_SECONDS = 0.05
 
 
-async def open_engine(settings: Settings, *, own: bool) -> Engine:
-    """Open the engine that the settings name: as the owner of a directory, or as a client."""
+async def open_engine(settings: Settings, *, own: bool, key: str | None = None) -> Engine:
+    """Open the engine that the settings name: as the owner of a directory, or as a client.
+
+    ``key`` is the application's, for a store at ``https://…``.
+    """
     if settings.store == MEMORY_STORE:
         from holdfast.engines.memory.engine import MemoryEngine
 
         return MemoryEngine(options=_engine_options(settings))
     if settings.on_server:
         return await connect_postgres(settings)
+    if settings.remote:
+        return open_remote(settings, key)
     if own:
         return await own_journal(settings, 0.0)
     return await open_client(settings)
@@ -109,6 +117,34 @@ async def open_client(settings: Settings) -> ClientEngine:
         patience_seconds=CLIENT_PATIENCE_SECONDS,
         read_models=Path(settings.directory) / READ_MODELS,
     )
+
+
+def open_remote(settings: Settings, key: str | None = None) -> ClientEngine:
+    """Return a client of the API of another machine; ``key`` wins over what the settings name."""
+    from holdfast.engines.client.engine import ClientEngine
+
+    endpoint = remote_endpoint(settings, key)
+    return ClientEngine(endpoint, patience_seconds=CLIENT_PATIENCE_SECONDS)
+
+
+def remote_endpoint(settings: Settings, key: str | None = None) -> HttpEndpoint:
+    """Return where the API is, with the key for it; raise ``InvalidInput`` if there is none."""
+    from holdfast.engines.client.http_endpoint import HttpEndpoint
+
+    text = key or os.environ.get(KEY_VARIABLE, "")
+    if not text and settings.api_key_file is not None:
+        from holdfast.http.credential_files import TokenFile
+
+        file = TokenFile(settings.api_key_file, "api_key_file")
+        return HttpEndpoint(
+            settings.store, lambda: file.token().decode("ascii"), settings.api_ca_file
+        )
+    if not text:
+        problem = f"{settings.store_shown} needs a key: set {KEY_VARIABLE}, or api_key_file"
+        raise InvalidInput("api_key_file", problem)
+    if not (text.isascii() and text.isprintable()) or " " in text:
+        raise InvalidInput("key", "it has blanks or other characters that no key has")
+    return HttpEndpoint(settings.store, lambda: text, settings.api_ca_file)
 
 
 def claim_store(settings: Settings) -> None:

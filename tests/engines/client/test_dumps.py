@@ -30,13 +30,15 @@ async def test_dumps_that_nobody_asks_for_any_more_are_given_up(monkeypatch):
     with short_directory() as directory:
         owner = Owner(directory)
         await owner.start()
-        dumps = DumpSessions(owner.engine)
-        sessions = [(await dumps.next("")).session for _ in range(dump_sessions.MAX_SESSIONS)]
+        dumps = DumpSessions()
+        sessions = [
+            (await dumps.next("", owner.engine)).session for _ in range(dump_sessions.MAX_SESSIONS)
+        ]
         with pytest.raises(InvalidInput, match="under way"):
-            await dumps.next("")
+            await dumps.next("", owner.engine)
         monkeypatch.setattr(dump_sessions, "IDLE_SECONDS", -1.0)
-        fresh = (await dumps.next("")).session
+        fresh = (await dumps.next("", owner.engine)).session
         assert fresh not in sessions
         with pytest.raises(InvalidInput, match="begin again"):
-            await dumps.next(sessions[0])
+            await dumps.next(sessions[0], owner.engine)
         await owner.stop()

@@ -74,6 +74,7 @@ ERRORS = [
     errors.InvariantViolation("a bug"),
     errors.Unavailable("nobody there"),
     errors.NoOwner("start one"),
+    errors.KeyRefused("make another"),
     errors.UnknownTask("x", ["y", "z"]),
     errors.UnknownDependency("a", "b"),
     errors.StaleVersion("a", 1, 2),

@@ -154,7 +154,7 @@ def load_store(context: CommandContext, file: Path, *, keep_keys: bool, as_json:
 
     left_out: list[int] = []
     settings = context.settings()
-    store_access.require_persistent(settings)
+    store_access.require_at_hand(settings)
     into = _into_server if settings.on_server else _into_directory
     with _opened(file) as source:
         kept = lambda batches: batches if keep_keys else without_keys(batches, left_out.append)

@@ -60,14 +60,14 @@ def move_store(
 
 
 def _place(context: CommandContext, option: str, text: str) -> Settings:
-    from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
+    from holdfast.cli.store_access import require_at_hand  # noqa: PLC0415
 
     usual = context.settings()
     if usual.directory is not None and Path(usual.directory).absolute() == Path(text).absolute():
         return usual  # its snapshots may be in another directory
     try:
         settings = context.settings(store=text)
-        require_persistent(settings)
+        require_at_hand(settings)
     except InvalidInput as error:
         if error.field != "store":
             raise

@@ -58,6 +58,13 @@ _LIMIT = click.IntRange(0, 100_000_000)
     show_default=True,
     help="How many unfinished jobs a tenant may have; 0: any number.",
 )
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="NETWORK",
+    help="The address or network of a proxy whose X-Forwarded-For is believed; may be repeated.",
+)
 @app_option
 @click.pass_obj
 def serve(
@@ -72,6 +79,7 @@ def serve(
     key_rate: int,
     tenant_rate: int,
     tenant_jobs: int,
+    trusted_proxies: tuple[str, ...],
 ) -> None:
     """Serve the HTTP API of the store. Every call needs a key: see `holdfast keys`.
 
@@ -82,13 +90,13 @@ def serve(
     from holdfast.api.limits import LimitOptions  # noqa: PLC0415
     from holdfast.api.server import ApiOptions  # noqa: PLC0415 - plain commands import no server
     from holdfast.api.server import serve as serve_api  # noqa: PLC0415
-    from holdfast.cli.store_access import require_persistent  # noqa: PLC0415
+    from holdfast.cli.store_access import require_at_hand  # noqa: PLC0415
     from holdfast.daemon.worker_settings import event_loop_runner  # noqa: PLC0415
     from holdfast.telemetry.log_output import LogOptions, configure_logging  # noqa: PLC0415
 
     registry = context.registry(app)
     settings = context.settings()
-    require_persistent(settings)
+    require_at_hand(settings)
     configure_logging(LogOptions(settings.log_level, settings.log_format))
     options = ApiOptions(
         host=host,
@@ -98,6 +106,7 @@ def serve(
         allowed_hosts=allowed_hosts,
         metrics_token_file=metrics_token_file,
         limits=LimitOptions(key_rate=key_rate, tenant_rate=tenant_rate, max_jobs=tenant_jobs),
+        trusted_proxies=trusted_proxies,
     )
     declared = Declarations.of(registry, settings)
     with event_loop_runner(settings) as runner:

@@ -152,7 +152,7 @@ def read_status(settings: Settings) -> Status:
     from holdfast.operations.views import Status  # noqa: PLC0415
 
     store_access.require_persistent(settings)
-    if not settings.on_server:  # of a server, no single daemon knows more than its tables
+    if settings.directory is not None:  # of a server, no single daemon knows more than its tables
         found = store_access.request_owner(settings, "GET", f"{OPERATIONS}status", b"", Status)
         if found is not None:
             return found

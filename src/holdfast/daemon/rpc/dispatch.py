@@ -45,20 +45,32 @@ Disconnected = Callable[[], Awaitable[None]]
 
 
 class Dispatcher:
-    """Answers calls of an engine's verbs; an error is an answer too."""
+    """Answers calls of an engine's verbs; an error is an answer too.
 
-    def __init__(self, engine: Engine) -> None:
+    ``engine`` of a call is the store as that caller may use it; without one, as it is.
+    """
+
+    def __init__(self, engine: Engine, *, remote: bool = False) -> None:
+        """``remote``: the callers are elsewhere, and the store may be behind another process."""
         self._engine = engine
+        self._remote = remote
         self._waiting: dict[asyncio.Task[Claim], None] = {}
         """In the order in which they came."""
         self._stopping = False
-        dumps = DumpSessions(engine)
+        dumps = DumpSessions()
         self._handlers: dict[str, Handler] = dict(
-            [*_HANDLERS, _handler(messages.DUMP, lambda _engine, call: dumps.next(call.session))]
+            [
+                *_HANDLERS,
+                _handler(messages.DUMP, lambda engine, call: dumps.next(call.session, engine)),
+            ]
         )
 
     async def answer(
-        self, verb: str, body: bytes, disconnected: Disconnected | None = None
+        self,
+        verb: str,
+        body: bytes,
+        disconnected: Disconnected | None = None,
+        engine: Engine | None = None,
     ) -> messages.BatchedAnswer:
         """Answer one call. A claim can wait only where ``disconnected`` is given."""
         handler = self._handlers.get(verb)
@@ -71,19 +83,22 @@ class Dispatcher:
         except (InvalidInput, *messages.UNREADABLE) as error:
             return request_problem(messages.BAD_REQUEST, f"malformed call of {verb}: {error}")
         try:
-            return messages.BatchedAnswer(messages.OK, await call(self._engine))
-        except (EngineClosed, Unavailable) as error:
+            return messages.BatchedAnswer(messages.OK, await call(engine or self._engine))
+        except EngineClosed as error:
             return request_problem(messages.UNAVAILABLE, str(error))
+        except Unavailable as error:
+            # The owner of the store may have done it, and its reply was lost on the way to here.
+            status = messages.OUTCOME_UNKNOWN if self._remote else messages.UNAVAILABLE
+            return request_problem(status, str(error))
         except HoldfastError as error:
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(error))
         except Exception as error:  # noqa: BLE001 - it is logged, and is an answer
             log.emit("engine.failed", verb=verb, error=error)
-            bug = InvariantViolation(
-                f"{verb} failed ({error_text(error)}): the owner's log says where"
-            )
+            what = "" if self._remote else f" ({error_text(error)})"
+            bug = InvariantViolation(f"{verb} failed{what}: the owner's log says where")
             return messages.BatchedAnswer(messages.REFUSED, messages.write_error(bug))
 
-    async def answer_all(self, body: bytes) -> messages.BatchedAnswer:
+    async def answer_all(self, body: bytes, engine: Engine | None = None) -> messages.BatchedAnswer:
         """Answer several calls. They start in their order and run concurrently."""
         try:
             calls = messages.read_calls(body)
@@ -92,7 +107,9 @@ class Dispatcher:
         if len(calls) > messages.MAX_CALLS:
             detail = f"{len(calls):,} calls in one request: send at most {messages.MAX_CALLS:,}"
             return request_problem(messages.BAD_REQUEST, detail)
-        answers = await asyncio.gather(*(self.answer(call.verb, call.body) for call in calls))
+        answers = await asyncio.gather(
+            *(self.answer(call.verb, call.body, engine=engine) for call in calls)
+        )
         return messages.BatchedAnswer(messages.OK, messages.write_answers(answers))
 
     def stop(self) -> None:
@@ -108,18 +125,20 @@ class Dispatcher:
 
         async def run(engine: Engine) -> bytes:
             if call.wait_seconds > 0 and disconnected is not None:
-                claim = await self._wait(call, disconnected)
+                claim = await self._wait(engine, call, disconnected)
             else:
                 claim = await _claim(engine, call)
             return messages.CLAIM.write_answer(messages.claim_answer(claim))
 
         return run
 
-    async def _wait(self, call: messages.ClaimCall, disconnected: Disconnected) -> Claim:
+    async def _wait(
+        self, engine: Engine, call: messages.ClaimCall, disconnected: Disconnected
+    ) -> Claim:
         """Claim; if the client disconnects meanwhile, release what was claimed."""
         if self._stopping:
             raise EngineClosed("the owner of the store is closing")
-        claim = asyncio.ensure_future(_claim(self._engine, call))
+        claim = asyncio.ensure_future(_claim(engine, call))
         leaving = asyncio.ensure_future(disconnected())
         leaving.add_done_callback(lambda _left: claim.cancel())
         self._waiting[claim] = None
@@ -134,7 +153,7 @@ class Dispatcher:
             left = leaving.done()
             leaving.cancel()
         if left and claimed.jobs:
-            await self._engine.settle([release(job) for job in claimed.jobs])
+            await engine.settle([release(job) for job in claimed.jobs])
         return claimed
 
 

@@ -26,14 +26,13 @@ class _Session:
 class DumpSessions:
     """Each dump is of one moment. It ends when it is complete or was idle for too long."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self) -> None:
         self._open: dict[str, _Session] = {}
 
-    async def next(self, session: str) -> messages.DumpAnswer:
-        """Return the next part; without a session the first one of a new dump."""
+    async def next(self, session: str, engine: Engine) -> messages.DumpAnswer:
+        """Return the next part; without a session the first one of a new dump of this engine."""
         if not session:
-            session = self._start()
+            session = self._start(engine)
         dump = self._open.get(session)
         if dump is None:
             raise InvalidInput("session", "this dump was given up: begin again")
@@ -45,7 +44,7 @@ class DumpSessions:
             return messages.DumpAnswer(session, [], done=True)
         return messages.DumpAnswer(session, list(batch))
 
-    def _start(self) -> str:
+    def _start(self, engine: Engine) -> str:
         now = monotonic()
         idle = [name for name, one in self._open.items() if now - one.used_at > IDLE_SECONDS]
         for name in idle:
@@ -53,5 +52,5 @@ class DumpSessions:
         if len(self._open) >= MAX_SESSIONS:
             raise InvalidInput("session", f"{MAX_SESSIONS} dumps are under way: wait for one")
         session = secrets.token_hex(16)
-        self._open[session] = _Session(self._engine.dump())
+        self._open[session] = _Session(engine.dump())
         return session

@@ -15,19 +15,18 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.engines.protocol import messages
-from holdfast.engines.socket_path import start_advice
 from holdfast.model.errors import (
     DurabilityLost,
     HoldfastError,
     InvalidInput,
-    NoOwner,
+    KeyRefused,
     TooLarge,
     Unavailable,
     UnknownFormat,
     WrongLoop,
 )
 
-from .connection import Backoff, Connection, ConnectionBroken, closed_error, connect
+from .connection import Backoff, Connection, ConnectionBroken, Endpoint, closed_error, connect
 
 MAX_BATCH_BYTES = 16 << 20
 """The limit of a request with several calls; a single call may be larger."""
@@ -45,8 +44,8 @@ OnAbandoned = Callable[[int, bytes], None]
 class Channel:
     """Bound to the event loop, and the process, of its first call."""
 
-    def __init__(self, path: str, patience_seconds: float) -> None:
-        self.path = path
+    def __init__(self, endpoint: Endpoint, patience_seconds: float) -> None:
+        self.endpoint = endpoint
         self.patience_seconds = patience_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
@@ -97,7 +96,7 @@ class Channel:
                 return await self._send(verb, body, began, on_abandoned)
             except ConnectionBroken:
                 if loop.time() >= began + self.patience_seconds:
-                    raise Unavailable(f"{self.path} is not reliable: {doubt}") from None
+                    raise Unavailable(f"{self.endpoint.shown} is not reliable: {doubt}") from None
             except Unavailable as error:
                 raise type(error)(f"{error}. Before that, {doubt}") from error
 
@@ -123,7 +122,7 @@ class Channel:
             except ConnectionBroken:
                 self._check_open()
                 status, answer = messages.UNAVAILABLE, b""
-            if _log_failed(status, answer):
+            if _in_doubt(status, answer):
                 status, answer = messages.UNAVAILABLE, b""
             now = loop.time()
             if now < give_up:
@@ -156,8 +155,8 @@ class Channel:
         on_abandoned: OnAbandoned | None,
     ) -> A:
         """Send a call that began at this loop time; see ``call_once``."""
-        if len(body) > messages.MAX_BODY_BYTES:
-            raise TooLarge(verb.name, len(body), messages.MAX_BODY_BYTES, "send fewer at once")
+        if len(body) > (most := self.endpoint.max_body_bytes):
+            raise TooLarge(verb.name, len(body), most, "send fewer at once")
         until = began + self.patience_seconds
         backoff = Backoff()
         while True:
@@ -168,7 +167,7 @@ class Channel:
                 raise
             if status == messages.OK:
                 return self._read(verb, status, answer, len(body))
-            if _log_failed(status, answer):
+            if _in_doubt(status, answer):
                 raise ConnectionBroken
             left = until - asyncio.get_running_loop().time()
             if status != messages.UNAVAILABLE or left <= 0:
@@ -185,8 +184,8 @@ class Channel:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._pid = os.getpid()
-            self._calls = CallBatcher(self.path)
-            self._claims = ClaimConnections(self.path)
+            self._calls = CallBatcher(self.endpoint)
+            self._claims = ClaimConnections(self.endpoint)
         if self._pid != os.getpid():
             raise WrongLoop(
                 "this client was in use before a fork, and its connections are its parent's: "
@@ -210,49 +209,58 @@ class Channel:
             return verb.read_answer(answer)
         except messages.UNREADABLE as error:
             raise Unavailable(
-                f"the answer from {self.path} to this {verb.name} makes no sense ({error}): is "
-                "the owner of the same version of Holdfast?"
+                f"the answer from {self.endpoint.shown} to this {verb.name} makes no sense "
+                f"({error}): is the owner of the same version of Holdfast?"
             ) from error
 
     def _error(self, verb: str, status: int, answer: bytes, size: int) -> HoldfastError:
         if status == messages.UNAVAILABLE:
-            return NoOwner(
-                f"no process owns the store: the last one on {self.path} has closed it; "
-                f"{start_advice(self.path)}"
-            )
+            return self.endpoint.closed(_detail(answer))
+        if status == messages.UNAUTHENTICATED:
+            return KeyRefused(f"{self.endpoint.shown} refuses the key: {_detail(answer)}")
         try:
             if status == messages.REFUSED:
                 return messages.read_error(answer)
             problem = msgspec.json.decode(answer, type=messages.RequestProblem)
         except messages.UNREADABLE:
             return Unavailable(
-                f"the process that answers on {self.path} is no owner of a store (HTTP status "
-                f"{status})"
+                f"the process that answers on {self.endpoint.shown} is no owner of a store "
+                f"(HTTP status {status})"
             )
         if problem.versions:
             what = "version of the engine protocol"
-            return UnknownFormat(self.path, what, max(problem.versions), messages.VERSION)
+            return UnknownFormat(self.endpoint.shown, what, max(problem.versions), messages.VERSION)
         if status == messages.BODY_TOO_LARGE:
-            return TooLarge(verb, size, messages.MAX_BODY_BYTES, "send fewer at once")
+            return TooLarge(verb, size, self.endpoint.max_body_bytes, "send fewer at once")
         if status == messages.BAD_REQUEST:
             return InvalidInput(verb, problem.detail)
-        text = f"{self.path} answered this {verb} with {status}: {problem.detail}"
+        text = f"{self.endpoint.shown} answered this {verb} with {status}: {problem.detail}"
         if status == messages.NOT_FOUND:
             text += ". Nothing was done: use one version of Holdfast for both"
         return HoldfastError(text)
 
 
-def _log_failed(status: int, answer: bytes) -> bool:
-    """Whether the owner's log failed during the call, so that the outcome is unknown.
+def _in_doubt(status: int, answer: bytes) -> bool:
+    """Whether the outcome is unknown: the owner's log failed, or what is behind a server did.
 
     For the client that is as if the owner had been killed: the next owner knows.
     """
+    if status in messages.IN_DOUBT:
+        return True
     if status != messages.REFUSED:
         return False
     try:
         return isinstance(messages.read_error(answer), DurabilityLost)
     except messages.UNREADABLE:
         return False
+
+
+def _detail(answer: bytes) -> str:
+    """Return what a problem says; empty if it is none."""
+    try:
+        return msgspec.json.decode(answer, type=messages.RequestProblem).detail
+    except messages.UNREADABLE:
+        return ""
 
 
 class PendingCall:
@@ -293,8 +301,8 @@ class CallBatcher:
     One request is in flight at a time. Calls that come meanwhile go out together in the next.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._loop = asyncio.get_running_loop()
         self._connection: Connection | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -377,7 +385,7 @@ class CallBatcher:
                 self._queue.popleft()  # cancelled before it was sent
                 continue
             size += len(self._queue[0].body)
-            if batch and size > MAX_BATCH_BYTES:
+            if batch and size > min(MAX_BATCH_BYTES, self._endpoint.max_body_bytes // 2):
                 break
             batch.append(self._queue.popleft())
         if batch:
@@ -387,10 +395,11 @@ class CallBatcher:
         self._in_flight = calls
         self.requests += 1
         if len(calls) == 1:
-            connection.request(messages.PREFIX + calls[0].verb, calls[0].body)
+            path, body = messages.PREFIX + calls[0].verb, calls[0].body
         else:
             batch = [messages.BatchedCall(call.verb, call.body) for call in calls]
-            connection.request(messages.CALLS_PATH, messages.write_calls(batch))
+            path, body = messages.CALLS_PATH, messages.write_calls(batch)
+        connection.request(self._endpoint.head(path, len(body)) + body)
 
     def _start_connecting(self) -> None:
         if self._connecting is None:
@@ -405,7 +414,7 @@ class CallBatcher:
                     continue
                 first = self._queue[0]
                 try:
-                    self._connection = await connect(self._path, first.until, self._closing)
+                    self._connection = await connect(self._endpoint, first.until, self._closing)
                 except HoldfastError as error:
                     first.fail(error)
                 else:
@@ -437,8 +446,8 @@ def _finish_batch(calls: list[PendingCall], status: int, body: bytes) -> None:
 class ClaimConnections:
     """Connections for claims that wait: one for each, reused by later claims."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
         self._busy: dict[_WaitingClaim, None] = {}
@@ -453,12 +462,12 @@ class ClaimConnections:
         if self._closing.done():
             raise closed_error()
         call = PendingCall(verb, body, self._loop.create_future(), until, on_abandoned)
-        claim = _WaitingClaim(call, self._busy, self._idle)
+        claim = _WaitingClaim(call, self._busy, self._idle, self._endpoint)
         self._busy[claim] = None
         try:
             connection = self._reuse()
             if connection is None:
-                connection = await connect(self._path, until, self._closing)
+                connection = await connect(self._endpoint, until, self._closing)
             if self._closing.done():
                 connection.close()
                 raise closed_error()
@@ -475,7 +484,7 @@ class ClaimConnections:
         """Cancel the claims that wait, and end the connections."""
         self._closing.set_result(None)
         for claim in list(self._busy):
-            claim.cancel()
+            claim.cancel(closing=True)
         busy = [claim.connection for claim in self._busy if claim.connection is not None]
         if busy:
             await asyncio.wait([connection.ended for connection in busy], timeout=patience_seconds)
@@ -495,9 +504,14 @@ class _WaitingClaim:
     """A claim that waits, on a connection of its own."""
 
     def __init__(
-        self, call: PendingCall, busy: dict[_WaitingClaim, None], idle: list[Connection]
+        self,
+        call: PendingCall,
+        busy: dict[_WaitingClaim, None],
+        idle: list[Connection],
+        endpoint: Endpoint,
     ) -> None:
         self.connection: Connection | None = None
+        self._endpoint = endpoint
         self._call = call
         self._busy = busy
         self._idle = idle
@@ -505,11 +519,12 @@ class _WaitingClaim:
     def send(self, connection: Connection) -> None:
         self.connection = connection
         connection.listener = self
-        connection.request(messages.PREFIX + self._call.verb, self._call.body)
+        body = self._call.body
+        connection.request(self._endpoint.head(messages.PREFIX + self._call.verb, len(body)) + body)
 
-    def cancel(self) -> None:
+    def cancel(self, *, closing: bool = False) -> None:
         if self.connection is not None:
-            self.connection.cancel_request()
+            self.connection.cancel_request(closing=closing)
 
     def on_reply(self, status: int, body: bytes) -> None:
         self._busy.pop(self, None)

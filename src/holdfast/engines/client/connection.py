@@ -1,4 +1,4 @@
-"""One connection to the owner of a store: HTTP/1.1 over a Unix socket, one request at a time."""
+"""One connection to the owner of a store: HTTP/1.1, one request at a time."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Protocol, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
-from holdfast.engines.peer_credentials import refuse_stranger
-from holdfast.engines.socket_path import start_advice
-from holdfast.model.errors import EngineClosed, NoOwner, Unavailable
+from holdfast.model.errors import EngineClosed, Unavailable
 
 FIRST_PAUSE_SECONDS = 0.005
 LONGEST_PAUSE_SECONDS = 0.25
 BUFFER_BYTES = 64 * 1024
+_LEAST_CONNECT_SECONDS = 0.05
 
 
 class ConnectionBroken(Exception):
@@ -45,17 +44,23 @@ class Connection(asyncio.BufferedProtocol):
         self._parts: list[bytes] = []
         self._waiting = False
 
-    def request(self, path: str, body: bytes) -> None:
-        """Send a request; its outcome goes to the listener."""
+    def request(self, message: bytes) -> None:
+        """Send a request, head and body; its outcome goes to the listener."""
         self._waiting = True
-        head = f"POST {path} HTTP/1.1\r\nHost: holdfast\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._transport.write(head.encode() + body)
+        self._transport.write(message)
 
-    def cancel_request(self) -> None:
-        """Tell the server that the reply is not needed; one that is on its way still arrives."""
+    def cancel_request(self, *, closing: bool = False) -> None:
+        """Tell the server that the reply is not needed; one that is on its way still arrives.
+
+        TLS cannot say so: there the reply is awaited, or with ``closing`` the connection ended.
+        """
         self.usable = False
-        if self._transport.can_write_eof() and not self._transport.is_closing():
+        if self._transport.is_closing():
+            return
+        if self._transport.can_write_eof():
             self._transport.write_eof()
+        elif closing:
+            self._transport.abort()
 
     def close(self) -> None:
         """End the connection at once."""
@@ -109,46 +114,56 @@ class Connection(asyncio.BufferedProtocol):
         self.listener.on_reply(self._parser.get_status_code(), body)
 
 
-async def connect(path: str, until: float, closing: asyncio.Future[None]) -> Connection:
-    """Connect to the owner that listens on this path, retrying until this loop time.
+class Endpoint(Protocol):
+    """Where an owner answers: how to connect to it, and what each request begins with."""
 
-    Raise ``NoOwner`` if no process listened, ``StoreNotOurs`` if one of another user did,
-    ``Unavailable`` for an error that retries cannot fix, and ``EngineClosed`` as soon as
-    ``closing`` is done.
+    shown: str
+    """As messages name it."""
+
+    @property
+    def max_body_bytes(self) -> int:
+        """The limit of a request."""
+
+    def head(self, path: str, length: int) -> bytes:
+        """Return the head of a request with a body of this length."""
+
+    async def open(self, seconds: float) -> Connection:
+        """Connect within this time. Raise ``OSError`` or ``ValueError`` if that fails."""
+
+    def may_come(self, error: Exception) -> bool:
+        """Whether another try may succeed after this error."""
+
+    def unreachable(self, error: Exception) -> Unavailable:
+        """Return the error for a place that no other try will reach."""
+
+    def silent(self) -> Unavailable:
+        """Return the error for an owner that did not answer in time."""
+
+    def closed(self, detail: str) -> Unavailable:
+        """Return the error for an owner that takes no more calls, and has done nothing."""
+
+
+async def connect(endpoint: Endpoint, until: float, closing: asyncio.Future[None]) -> Connection:
+    """Connect to the owner there, retrying until this loop time.
+
+    Raise ``Unavailable`` as the endpoint names it, ``StoreNotOurs`` if a process of another user
+    listens, and ``EngineClosed`` as soon as ``closing`` is done.
     """
     loop = asyncio.get_running_loop()
     backoff = Backoff()
     while not closing.done():
         try:
-            transport, connection = await loop.create_unix_connection(
-                lambda: Connection(loop.create_future()), path
-            )
+            connection = await endpoint.open(max(_LEAST_CONNECT_SECONDS, until - loop.time()))
             if connection.usable:
-                _refuse_stranger(transport, connection, path)
                 return connection
-        except (FileNotFoundError, ConnectionError, BlockingIOError):
-            pass  # the owner is not there yet, or has just left
         except (OSError, ValueError) as error:
-            raise Unavailable(
-                f"the owner of the store cannot be reached on {path} ({error}): run this as the "
-                "user that runs the owner, or remove what is in its place"
-            ) from error
+            if not endpoint.may_come(error):
+                raise endpoint.unreachable(error) from error
         left = until - loop.time()
         if left <= 0:
-            raise NoOwner(f"no process owns the store: no answer on {path}; {start_advice(path)}")
+            raise endpoint.silent()
         await asyncio.wait([closing], timeout=min(backoff.next(), left))
     raise closed_error()
-
-
-def _refuse_stranger(transport: asyncio.BaseTransport, connection: Connection, path: str) -> None:
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return  # a simulated network
-    try:
-        refuse_stranger(sock, path)
-    except BaseException:
-        connection.close()
-        raise
 
 
 def closed_error() -> EngineClosed:

@@ -1,4 +1,4 @@
-"""The client engine: the verbs of an engine that another process on this machine owns.
+"""The client engine: the verbs of an engine that another process owns, here or elsewhere.
 
 If the reply to an enqueue or settle is lost, the call is repeated and the store's state shows what
 became of the first one (``lost_replies``): a broken connection neither loses nor repeats work.
@@ -134,6 +134,8 @@ from holdfast.model.subscription import Subscription
 from .channel import Channel
 from .connection import ConnectionBroken
 from .events import events_to_send, receipts_of_repeat
+from .http_endpoint import HttpEndpoint
+from .socket_endpoint import SocketEndpoint
 
 if TYPE_CHECKING:
     from holdfast.engines.read_models.sqlite_store import SqliteReadModels
@@ -147,7 +149,7 @@ A = TypeVar("A")
 
 
 class ClientEngine:
-    """An engine over the Unix socket on which its owner listens.
+    """An engine over the Unix socket on which its owner listens, or over the API of a store.
 
     Bound to the event loop on which it is first used. While no owner listens it retries for
     ``patience_seconds``, then raises ``NoOwner``.
@@ -155,24 +157,24 @@ class ClientEngine:
 
     def __init__(
         self,
-        path: str,
+        address: str | HttpEndpoint,
         *,
         patience_seconds: float = 5.0,
         clock: Clock | None = None,
         random_bytes: Callable[[int], bytes] = pooled_bytes,
         read_models: Path | None = None,
     ) -> None:
-        """Take the directory of the owner's read models: they are read there, not through it."""
-        if (
-            type(path) is not str
-            or "\0" in path
-            or not 0 < len(os.fsencode(path)) <= LONGEST_ADDRESS_BYTES
-        ):
-            raise InvalidInput("path", f"{path!r} is not the path of a Unix socket")
+        """Take the path of the socket, or the API.
+
+        ``read_models`` is the directory of the owner's: they are read there, not through it.
+        """
+        remote = isinstance(address, HttpEndpoint)
+        endpoint = address if isinstance(address, HttpEndpoint) else _socket(address)
         check_seconds("patience_seconds", patience_seconds)
-        self.capabilities = Capabilities(name="client", durable=True, shared=True)
+        name = "remote" if remote else "client"
+        self.capabilities = Capabilities(name=name, durable=True, shared=True)
         self.leases_refused = 0
-        self._channel = Channel(path, patience_seconds)
+        self._channel = Channel(endpoint, patience_seconds)
         self._clock = clock or SystemClock()
         self._random_bytes = random_bytes
         self._releases: set[asyncio.Task[None]] = set()
@@ -909,6 +911,16 @@ class ClientEngine:
             if answer is not None:
                 self.leases_refused += 1
         return answers
+
+
+def _socket(path: str) -> SocketEndpoint:
+    if (
+        type(path) is not str
+        or "\0" in path
+        or not 0 < len(os.fsencode(path)) <= LONGEST_ADDRESS_BYTES
+    ):
+        raise InvalidInput("path", f"{path!r} is not the path of a Unix socket")
+    return SocketEndpoint(path)
 
 
 def _to_send(

@@ -3,7 +3,8 @@
 ``POST /engine/v1/{verb}`` takes one call and ``POST /engine/v1/calls`` several, as msgpack. The
 answer of a verb comes with 200, a refusal (``ErrorMessage``) with 422; a malformed request
 is answered with JSON (``RequestProblem``) and an HTTP status; 503 means that nothing was done and
-the same request may work later. Fields are only ever added at the end.
+the same request may work later, 504 that it is unknown what was done. Fields are only ever added
+at the end.
 """
 
 from __future__ import annotations
@@ -66,16 +67,22 @@ CALLS_PATH = PREFIX + "calls"
 MAX_CALLS = 1_000
 """In one request: they are made without a break in between."""
 MAX_BODY_BYTES = 64 << 20
+MAX_REMOTE_BODY_BYTES = 8 << 20
+"""Over the network: it is read before it is known what the key may do."""
 MSGPACK = "application/msgpack"
 PROBLEM_JSON = "application/problem+json"
 
 OK = 200
 BAD_REQUEST = 400
+UNAUTHENTICATED = 401
 NOT_FOUND = 404
 WRONG_METHOD = 405
 BODY_TOO_LARGE = 413
 REFUSED = 422
 UNAVAILABLE = 503
+OUTCOME_UNKNOWN = 504
+IN_DOUBT = (502, OUTCOME_UNKNOWN)
+"""From a server, or a proxy before it, whose store went away: the call may have been executed."""
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding raises for malformed bytes."""

@@ -167,7 +167,7 @@ class AuthorizedEngine:
         found = await self._engine.reclaim(
             limit=limit,
             forced=forced,
-            attribution=attribution,
+            attribution=None if attribution is None else self._signed(attribution),
             every_seconds=every_seconds,
             caller=self._reach(caller),
         )
@@ -177,8 +177,8 @@ class AuthorizedEngine:
     async def get(
         self, ids: Sequence[str], *, tenant: str = DEFAULT_TENANT, caller: Caller = SYSTEM
     ) -> list[Job | None]:
-        """See ``Engine.get``."""
-        await self._require(Permission.JOB_READ)
+        """See ``Engine.get``: who may be given any job may also ask what became of it."""
+        await self._require(self._seeing(Permission.JOB_READ))
         found = await self._engine.get(ids, tenant=tenant, caller=self._reach(caller))
         return [None if job is None else self._shown(job) for job in found]
 
@@ -213,8 +213,8 @@ class AuthorizedEngine:
         return await self._engine.counts(caller=self._reach(caller))
 
     async def queues(self, *, caller: Caller = SYSTEM) -> list[str]:
-        """See ``Engine.queues``."""
-        await self._require(Permission.COUNTS_READ)
+        """See ``Engine.queues``; a worker has to know what it can claim from."""
+        await self._require(self._seeing(Permission.COUNTS_READ))
         return await self._engine.queues(caller=self._reach(caller))
 
     async def groups(
@@ -260,7 +260,7 @@ class AuthorizedEngine:
             await self._require(needed)
         await self._require_for(wanted)
         done = await self._engine.operate(
-            action, wanted, attribution, limit=limit, caller=self._reach(caller)
+            action, wanted, self._signed(attribution), limit=limit, caller=self._reach(caller)
         )
         return replace(done, jobs=[self._shown(job) for job in done.jobs])
 
@@ -276,7 +276,7 @@ class AuthorizedEngine:
         """See ``Engine.edit``."""
         await self._require(Permission.JOB_EDIT)
         edited = await self._engine.edit(
-            job, changes, attribution, version=version, caller=self._reach(caller)
+            job, changes, self._signed(attribution), version=version, caller=self._reach(caller)
         )
         return self._shown(edited)
 
@@ -340,7 +340,7 @@ class AuthorizedEngine:
         """See ``Engine.set_subscription``."""
         await self._require(Permission.PROJECTION_REBUILD)
         return await self._engine.set_subscription(
-            name, subscription, attribution, caller=self._reach(caller)
+            name, subscription, self._signed(attribution), caller=self._reach(caller)
         )
 
     @property
@@ -367,7 +367,7 @@ class AuthorizedEngine:
         """See ``Engine.set_projection``."""
         await self._require(Permission.PROJECTION_REBUILD)
         await self._engine.set_projection(
-            state, attribution, expected=expected, caller=self._reach(caller)
+            state, self._signed(attribution), expected=expected, caller=self._reach(caller)
         )
 
     async def fanout_settled(self, version: int) -> bool:
@@ -397,17 +397,17 @@ class AuthorizedEngine:
         pauses = only_pauses(expected, policy)
         await self._require(Permission.QUEUE_PAUSE if pauses else Permission.QUEUE_POLICY)
         await self._engine.set_policy(
-            queue, policy, attribution, expected=expected, caller=self._reach(caller)
+            queue, policy, self._signed(attribution), expected=expected, caller=self._reach(caller)
         )
 
     async def flags(self) -> Mapping[str, bool]:
         """See ``Engine.flags``."""
-        await self._require(Permission.JOB_READ, everything=True)
+        await self._require(self._seeing(Permission.JOB_READ), everything=True)
         return await self._engine.flags()
 
     async def records(self, kind: str, names: Sequence[str] = ()) -> list[Record]:
         """See ``Engine.records``."""
-        await self._require(Permission.KEY_MANAGE, everything=True)
+        await self._require_all(Permission.KEY_MANAGE)
         return await self._engine.records(kind, names)
 
     async def set_record(
@@ -421,9 +421,14 @@ class AuthorizedEngine:
         caller: Caller = SYSTEM,
     ) -> None:
         """See ``Engine.set_record``."""
-        await self._require(Permission.KEY_MANAGE)
+        await self._require_all(Permission.KEY_MANAGE)
         await self._engine.set_record(
-            kind, name, after, attribution, expected=expected, caller=self._reach(caller)
+            kind,
+            name,
+            after,
+            self._signed(attribution),
+            expected=expected,
+            caller=self._reach(caller),
         )
 
     async def set_flag(
@@ -431,7 +436,9 @@ class AuthorizedEngine:
     ) -> None:
         """See ``Engine.set_flag``."""
         await self._require(Permission.FLAG_SET)
-        await self._engine.set_flag(name, attribution, on=on, caller=self._reach(caller))
+        await self._engine.set_flag(
+            name, self._signed(attribution), on=on, caller=self._reach(caller)
+        )
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
         """See ``Engine.schedules``."""
@@ -450,12 +457,12 @@ class AuthorizedEngine:
         """See ``Engine.set_schedule``."""
         await self._require(Permission.SCHEDULE_SET)
         await self._engine.set_schedule(
-            name, schedule, attribution, expected=expected, caller=self._reach(caller)
+            name, schedule, self._signed(attribution), expected=expected, caller=self._reach(caller)
         )
 
     async def outages(self, *, ended: bool = False) -> list[Outage]:
         """See ``Engine.outages``."""
-        await self._require(Permission.JOB_READ, everything=True)
+        await self._require(self._seeing(Permission.JOB_READ), everything=True)
         return await self._engine.outages(ended=ended)
 
     async def report_outage(self, reports: Sequence[DependencyReport] = ()) -> OutageUpdate:
@@ -469,7 +476,7 @@ class AuthorizedEngine:
         """See ``Engine.set_outage``."""
         await self._require(Permission.OUTAGE_SET)
         return await self._engine.set_outage(
-            dependency, attribution, on=on, caller=self._reach(caller)
+            dependency, self._signed(attribution), on=on, caller=self._reach(caller)
         )
 
     async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
@@ -488,7 +495,9 @@ class AuthorizedEngine:
         for needed in needed_for(new.action, new.limit):
             await self._require(needed)
         await self._require_for(new.wanted)
-        return await self._engine.start_operation(new, attribution, caller=self._reach(caller))
+        return await self._engine.start_operation(
+            new, self._signed(attribution), caller=self._reach(caller)
+        )
 
     async def advance_operation(self, operation_id: str) -> OperationStep:
         """See ``Engine.advance_operation``."""
@@ -522,7 +531,7 @@ class AuthorizedEngine:
         for needed in needed_for(operation.action, 1):
             await self._require(needed)
         return await self._engine.change_operation(
-            operation_id, change, attribution, caller=self._reach(caller)
+            operation_id, change, self._signed(attribution), caller=self._reach(caller)
         )
 
     async def set_group(
@@ -536,7 +545,7 @@ class AuthorizedEngine:
         """See ``Engine.set_group``."""
         await self._require(Permission.GROUP_SET)
         return await self._engine.set_group(
-            group_id, change, attribution, caller=self._reach(caller)
+            group_id, change, self._signed(attribution), caller=self._reach(caller)
         )
 
     async def announce(
@@ -557,7 +566,7 @@ class AuthorizedEngine:
 
     async def workers(self, *, gone: bool = False) -> list[WorkerEntry]:
         """See ``Engine.workers``."""
-        await self._require(Permission.JOB_READ, everything=True)
+        await self._require(self._seeing(Permission.JOB_READ), everything=True)
         return await self._engine.workers(gone=gone)
 
     async def command(
@@ -573,7 +582,11 @@ class AuthorizedEngine:
         reload = command.action == "reload"
         await self._require(Permission.SETTINGS_RELOAD if reload else Permission.WORKER_COMMAND)
         return await self._engine.command(
-            command, process_ids, attribution, ttl_seconds=ttl_seconds, caller=self._reach(caller)
+            command,
+            process_ids,
+            self._signed(attribution),
+            ttl_seconds=ttl_seconds,
+            caller=self._reach(caller),
         )
 
     async def answers(self, command_id: str) -> list[CommandAnswer]:
@@ -612,14 +625,15 @@ class AuthorizedEngine:
     async def audit(self, entries: Sequence[AuditEntry], *, caller: Caller = SYSTEM) -> AuditHead:
         """See ``Engine.audit``; who reaches one tenant may enter what they did there."""
         needed = {needed_for_entry(entry.action) for entry in entries} or {Permission.KEY_MANAGE}
+        if Permission.KEY_MANAGE in needed:
+            await self._require_all(Permission.KEY_MANAGE)
+            return await self._engine.audit(entries, caller=self._reach(caller))
         for one in sorted(needed):
             await self._require(one)
-        reach = self._reach(caller)
-        if Permission.KEY_MANAGE not in needed and {one.tenant for one in entries} == {
-            reach.tenant
-        }:
-            return await self._engine.audit(entries)
-        return await self._engine.audit(entries, caller=reach)
+        reach, signed = self._reach(caller), self._signed_entries(entries)
+        if {one.tenant for one in signed} == {reach.tenant}:
+            return await self._engine.audit(signed)
+        return await self._engine.audit(signed, caller=reach)
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """See ``Engine.dump``."""
@@ -666,6 +680,37 @@ class AuthorizedEngine:
         except (Forbidden, AccessDenied):
             await self._denials.denied(self.principal, permission)
             raise
+
+    async def _require_all(self, permission: Permission) -> None:
+        """Raise unless nothing is out of reach; over the network, unless nothing is forbidden.
+
+        Keys and the audit are kept as they are given here: who may write them may do anything.
+        """
+        await self._require(permission, everything=True)
+        if self.principal.key_id and not self.principal.unrestricted:
+            await self._denials.denied(self.principal, permission)
+            raise Forbidden(permission.value, [role.value for role in self.principal.roles])
+
+    def _seeing(self, permission: Permission) -> Permission:
+        """Return what is needed to see what a worker has to see."""
+        return Permission.JOB_CLAIM if self.principal.may(Permission.JOB_CLAIM) else permission
+
+    def _signed(self, attribution: Attribution) -> Attribution:
+        """Return who does it as the key says: over the network nobody acts in another's name."""
+        who = self.principal
+        if not who.key_id or who.unrestricted:
+            return attribution
+        return replace(attribution, by=who.name, audit=self._signed_entries(attribution.audit))
+
+    def _signed_entries(self, entries: Sequence[AuditEntry]) -> tuple[AuditEntry, ...]:
+        who = self.principal
+        if not who.key_id or who.unrestricted:
+            return tuple(entries)
+        tenant = who.caller.tenant
+        return tuple(
+            replace(entry, user_id=who.name, tenant=entry.tenant if tenant is None else tenant)
+            for entry in entries
+        )
 
     async def _require_for(self, wanted: Filter) -> None:
         """Raise ``Forbidden`` if a filter asks about payloads that may not be seen."""

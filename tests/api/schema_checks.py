@@ -1,11 +1,20 @@
 """What every answer of the API must have, as checks for schemathesis (``SCHEMATHESIS_HOOKS``)."""
 
+import json
+
 import schemathesis
 
 from holdfast.api.problems import TYPES
 
+NDJSON = "application/x-ndjson"
 FOREIGN = "planted-for-the-other-tenant"
 _TYPES = {one.uri: one.status for one in TYPES.values()}
+
+
+@schemathesis.serializer(NDJSON)
+def lines(ctx: schemathesis.SerializationContext, value: object) -> bytes:
+    """Send what is generated as one line."""
+    return value if isinstance(value, bytes) else json.dumps(value).encode() + b"\n"
 
 
 @schemathesis.check

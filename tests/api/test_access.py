@@ -64,6 +64,8 @@ NEEDED_TOO = {
     "resumeOperation": Permission.JOB_REPLAY,
     "abortOperation": Permission.JOB_REPLAY,
     "listOutages": Permission.COUNTS_READ,
+    "listProjections": Permission.COUNTS_READ,
+    "getProjection": Permission.COUNTS_READ,
 }
 """What a call needs beside the permission of its route."""
 QUERIES = {

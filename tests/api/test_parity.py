@@ -150,6 +150,8 @@ async def by_http(case: Case, role: Role, tenants: Sequence[str]) -> object:
 async def test_commands_and_http_agree(case, reach):
     tenants, caller = REACHES[reach]
     for role in Role:
+        if role is Role.WORKER and case[1] in ("/flags", "/outages"):
+            continue  # its process has to know them; the lists of the API are for people
         commanded = await by_command(case, role, caller)
         answered = await by_http(case, role, tenants)
         refused = str(commanded).startswith("/problems/")

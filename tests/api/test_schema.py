@@ -31,7 +31,7 @@ from .rig import Api
 from .schema_checks import FOREIGN
 
 ROOT = Path(__file__).parents[2]
-EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "5")
+EXAMPLES = os.environ.get("HOLDFAST_TEST_EXAMPLES", "3")
 PEERS = ("acme", "zeta")
 CONFIGURATION = f"""
 [auth.wfc]
@@ -40,13 +40,17 @@ peers = {json.dumps(PEERS)}
 [checks.positive_data_acceptance]
 # What is well formed may still be about nothing that exists, or not be allowed as things stand.
 expected-statuses = ["2xx", 400, 404, 409, 412, 413, 422, 428]
+[[operations]]
+include-operation-id = ["ingestJobs", "ingestEvents"]
+# It answers line by line: what is wrong with one is in the answer.
+checks.negative_data_rejection.enabled = false
 """
 
 
 async def _plant(api: Api, directory: Path) -> None:
     auth = []
     for tenant in PEERS:
-        key = await api.key(Role.ADMIN, tenants=(tenant,))
+        key = await api.key(Role.ADMIN, Role.WORKER, tenants=(tenant,))
         headers = [{"name": "Authorization", "value": f"Bearer {key}"}]
         auth.append({"name": tenant, "fixedHeaders": headers})
         await api.dead_letter(f"{tenant}-letter", tenant)
@@ -105,7 +109,9 @@ def run(directory: Path, at: str, *flags: str) -> subprocess.CompletedProcess[st
 @pytest.mark.timeout(3600 if "HOLDFAST_TEST_EXAMPLES" in os.environ else 180)
 def test_every_answer_is_as_the_document_says(tmp_path):
     with listening(tmp_path) as at:
-        done = run(tmp_path, at, "--continue-on-failure")
+        # It would revoke the keys that it calls with.
+        spared = ("--exclude-operation-id", "revokeKey", "--exclude-operation-id", "rotateKey")
+        done = run(tmp_path, at, "--continue-on-failure", *spared)
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
     assert "object_level_authorization` will not run" not in done.stdout + done.stderr
 

@@ -203,9 +203,9 @@ def test_over_tls(rig):
     files = ("--tls-cert", certificate, "--tls-key", str(CERTIFICATES / "first.key"))
     server, at = served(rig, *files)
     assert at.startswith("https://")
-    trusted = httpx.Client(verify=ssl.create_default_context(cafile=certificate))
     at = at.replace("127.0.0.1", "localhost")
-    made = trusted.post(f"{at}/v2/jobs", headers=key, json={"task": "t", "id": "a"})
+    with httpx.Client(verify=ssl.create_default_context(cafile=certificate)) as trusted:
+        made = trusted.post(f"{at}/v2/jobs", headers=key, json={"task": "t", "id": "a"})
     assert made.status_code == 201
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{at}/v2/me", headers=key)

@@ -133,11 +133,11 @@ class RequestAnswerer:
             answer = await match.route.handle(call)
         else:
             answer = await KeyedCall(once, call, match.route, key, request.id).answer()
-        told = {**answer.headers, **limit_headers(taken)}
         if isinstance(answer, StreamedAnswer):
-            return replace(answer, headers=told)
+            return replace(answer, headers={**answer.headers, **limit_headers(taken)})
         if answer.status == 304:
             give_back(taken)
+        told = {**answer.headers, **limit_headers(taken)}
         return success(replace(answer, headers=told), request.id)
 
     async def _call(

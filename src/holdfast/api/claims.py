@@ -151,7 +151,7 @@ class LeaseAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Somebody asked to cancel the job: stop, and settle it as cancelled."""
 
 
-class ClaimAnswer(msgspec.Struct, frozen=True):
+class ClaimedJobs(msgspec.Struct, frozen=True):
     """The jobs that were claimed, and what became of the outcomes."""
 
     jobs: list[Shown]
@@ -167,7 +167,7 @@ async def claim_jobs(call: ApiCall) -> Answer:
     claim = await _claim(call, body, outcomes)
     settled = _answers(outcomes, claim.settled) if outcomes else []
     jobs = [shown(JobView.of(job), payload=True) for job in claim.jobs]
-    return Answer(data=ClaimAnswer(jobs, settled))
+    return Answer(data=ClaimedJobs(jobs, settled))
 
 
 async def extend_claims(call: ApiCall) -> Answer:
@@ -290,7 +290,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CLAIM,
         summary="Claim jobs for a worker",
         body=ClaimBody,
-        answers=ClaimAnswer,
+        answers=ClaimedJobs,
     ),
     Route(
         operation_id="extendClaims",

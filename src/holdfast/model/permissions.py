@@ -102,7 +102,7 @@ _RESPOND = _OPERATE | {
 }
 
 GRANTED: Mapping[Role, frozenset[Permission]] = {
-    Role.PRODUCER: _PRODUCE | _LOOK | {_P.JOB_CANCEL},
+    Role.PRODUCER: _PRODUCE | {_P.JOB_READ, _P.JOB_CANCEL},
     Role.WORKER: frozenset({_P.JOB_CLAIM}),
     Role.VIEWER: _LOOK,
     Role.OPERATOR: _OPERATE,

@@ -630,10 +630,12 @@ class AuthorizedEngine:
             return await self._engine.audit(entries, caller=self._reach(caller))
         for one in sorted(needed):
             await self._require(one)
-        reach, signed = self._reach(caller), self._signed_entries(entries)
-        if {one.tenant for one in signed} == {reach.tenant}:
-            return await self._engine.audit(signed)
-        return await self._engine.audit(signed, caller=reach)
+        reach, who = self._reach(caller), self.principal
+        if who.key_id and not who.unrestricted:
+            entries = [replace(one, user_id=who.name) for one in entries]
+        if {one.tenant for one in entries} == {reach.tenant}:
+            return await self._engine.audit(entries)
+        return await self._engine.audit(entries, caller=reach)
 
     def dump(self) -> AsyncIterator[Sequence[DumpRecord]]:
         """See ``Engine.dump``."""
@@ -700,17 +702,12 @@ class AuthorizedEngine:
         who = self.principal
         if not who.key_id or who.unrestricted:
             return attribution
-        return replace(attribution, by=who.name, audit=self._signed_entries(attribution.audit))
-
-    def _signed_entries(self, entries: Sequence[AuditEntry]) -> tuple[AuditEntry, ...]:
-        who = self.principal
-        if not who.key_id or who.unrestricted:
-            return tuple(entries)
         tenant = who.caller.tenant
-        return tuple(
+        entries = tuple(
             replace(entry, user_id=who.name, tenant=entry.tenant if tenant is None else tenant)
-            for entry in entries
+            for entry in attribution.audit
         )
+        return replace(attribution, by=who.name, audit=entries)
 
     async def _require_for(self, wanted: Filter) -> None:
         """Raise ``Forbidden`` if a filter asks about payloads that may not be seen."""

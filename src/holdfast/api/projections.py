@@ -16,11 +16,13 @@ from .rebuilds import RebuildBody, ShownRebuild, operations_of, rebuild_answer
 
 async def list_projections(call: ApiCall) -> Answer:
     """List the projections that the store or this server knows."""
+    await call.require(Permission.COUNTS_READ)  # lag and held keys are counts
     return Answer(data=await operations_of(call).listed())
 
 
 async def show_projection(call: ApiCall) -> Answer:
     """Return a projection: its lag, held keys, generation, and last rebuild."""
+    await call.require(Permission.COUNTS_READ)  # lag and held keys are counts
     return Answer(data=await operations_of(call).show(call.path["id"]))
 
 

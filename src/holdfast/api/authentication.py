@@ -25,7 +25,6 @@ class Authenticator:
     """Knows who has a key."""
 
     def __init__(self, engine: Engine, monotonic: Callable[[], float] = system_monotonic) -> None:
-        self._engine = engine
         self._keys = KeyOperations(engine, local_principal("holdfast"))
         self._monotonic = monotonic
         self._used: dict[str, float] = {}
@@ -51,13 +50,12 @@ class Authenticator:
             raise self._refused("send `Authorization: Bearer KEY`")
         if read_key_text(text.strip()) is None:  # its checksum is wrong: the store is not asked
             raise self._refused("this key is not valid: it is mistyped")
-        now_us = await self._engine.now_us()
-        key = await self._keys.find(text.strip(), now_us)
+        key = await self._keys.find(text.strip())
         if key is None:
             raise self._refused("this key is not valid: it is mistyped, revoked or expired")
         if deprecated:
             self._deprecated_calls[key.id] += 1
-        await self._record_use(key, address, now_us)
+        await self._record_use(key, address)
         return Principal(
             name=key.name,
             roles=key.roles,
@@ -67,14 +65,14 @@ class Authenticator:
             requests_per_minute=key.requests_per_minute,
         )
 
-    async def _record_use(self, key: ApiKey, address: str, now_us: int) -> None:
+    async def _record_use(self, key: ApiKey, address: str) -> None:
         now = self._monotonic()
         if now - self._used.get(key.id, -_USE_EVERY_SECONDS) < _USE_EVERY_SECONDS:
             return
         if len(self._used) >= _MOST_USES:
             self._used.clear()
         self._used[key.id] = now
-        if await self._keys.used(key, address, now_us, self._deprecated_calls[key.id]):
+        if await self._keys.used(key, address, self._deprecated_calls[key.id]):
             del self._deprecated_calls[key.id]
 
     @staticmethod

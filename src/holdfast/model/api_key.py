@@ -79,6 +79,11 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.scopes and len(self.tenants) != 1:
             raise InvalidInput("scopes", "a key with scopes reaches exactly one tenant: name it")
 
+    @property
+    def ends(self) -> bool:
+        """Whether it, or one of its secrets, counts until some time only."""
+        return self.expires_at_us > 0 or any(one.expires_at_us for one in self.secrets)
+
     def expired(self, now_us: int) -> bool:
         """Whether it counts no longer."""
         return 0 < self.expires_at_us <= now_us

@@ -183,21 +183,25 @@ class KeyOperations:
         )
         return KeyView.of(before, KeyUse(), await self._engine.now_us())
 
-    async def find(self, text: str, now_us: int) -> ApiKey | None:
+    async def find(self, text: str) -> ApiKey | None:
         """Return the key with this text, if it counts now."""
         parts = read_key_text(text)
         if parts is None:
             return None
         found = await self._engine.records(KIND, [parts.id])
-        key = _key_of(found[0]) if found else None
-        return key if key is not None and key.accepts(parts.secret, now_us) else None
+        if not found:
+            return None
+        key = _key_of(found[0])
+        now_us = await self._engine.now_us() if key.ends else 0
+        return key if key.accepts(parts.secret, now_us) else None
 
     async def exist(self) -> bool:
         """Whether there is a key."""
         return bool(await self._engine.records(KIND))
 
-    async def used(self, key: ApiKey, address: str, now_us: int, deprecated_calls: int = 0) -> bool:
+    async def used(self, key: ApiKey, address: str, deprecated_calls: int = 0) -> bool:
         """Store that a key was used, at most once a minute; return whether it is stored."""
+        now_us = await self._engine.now_us()
         found = await self._engine.records(USE_KIND, [key.id])
         before = found[0] if found else None
         use = KeyUse()

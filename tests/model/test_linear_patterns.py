@@ -50,7 +50,7 @@ FUNCTIONS = (
     "operations.named_filter._attempts",
     "model.policy.rate_of|field",
     "cli.commands.queues._whole|field",
-    "cli.commands.audit._head_of",
+    "operations.named_audit_filter.audit_head_of",
     "engines.postgres.errors._unreachable|error",
 )
 

@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES = 8 << 20
 MAX_DEPTH = 64
-MAX_KEY_LENGTH = 255
-"""Of an Idempotency-Key."""
 _STRING = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"|\Z)', re.DOTALL)
 """One that does not end goes to the end of the text: so nothing is looked at twice."""
 _OTHERS = bytes(byte for byte in range(256) if byte not in b"[]{}")

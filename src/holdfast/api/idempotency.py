@@ -18,12 +18,13 @@ from holdfast.engines.clock import SystemClock
 from holdfast.model.audit import Attribution
 from holdfast.model.errors import HoldfastError
 from holdfast.model.ids import RANDOM_BYTES, uuid7s
-from holdfast.model.job import MICROSECONDS
+from holdfast.model.job import MICROSECONDS, NAME_LIMIT
 from holdfast.model.record import Record
+from holdfast.model.visible_text import is_visible_ascii
 from holdfast.operations.once import OnceEngine
 from holdfast.operations.views import date_of
 
-from .call import MAX_KEY_LENGTH, Answer, ApiCall, Route, invalid
+from .call import Answer, ApiCall, Route, invalid
 from .problems import RequestRefused
 from .streaming import StreamedAnswer
 
@@ -55,9 +56,8 @@ def idempotency_key(route: Route, headers: Mapping[str, str]) -> str | None:
         return None
     if not route.takes_key:
         raise invalid("Idempotency-Key", "not here: give each its own id, a resend is safe then")
-    visible = key.isascii() and key.isprintable() and " " not in key
-    if not visible or not 0 < len(key) <= MAX_KEY_LENGTH:
-        problem = f"give 1 to {MAX_KEY_LENGTH} visible ASCII characters, once"
+    if not is_visible_ascii(key) or not 0 < len(key) <= NAME_LIMIT:
+        problem = f"give 1 to {NAME_LIMIT} visible ASCII characters, once"
         raise invalid("Idempotency-Key", problem)
     return key
 

@@ -8,9 +8,10 @@ from typing import cast
 
 import msgspec
 
+from holdfast.model.job import NAME_LIMIT
 from holdfast.operations.views import JobView
 
-from .call import MAX_KEY_LENGTH, Route
+from .call import Route
 from .deprecation import DEPRECATED, NOTICE
 from .problems import TYPES
 
@@ -103,7 +104,7 @@ def _operation(route: Route) -> Schema:
     if route.method in ("PATCH", "PUT"):
         parameters.append({"name": "If-Match", "in": "header", "schema": _TEXT})
     if route.method != "GET" and route.takes_key:
-        key = {**_TEXT, "minLength": 1, "maxLength": MAX_KEY_LENGTH}
+        key = {**_TEXT, "minLength": 1, "maxLength": NAME_LIMIT}
         parameters.append({"name": "Idempotency-Key", "in": "header", "schema": key})
     found: Schema = {
         "operationId": route.operation_id,

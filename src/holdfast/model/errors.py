@@ -32,6 +32,7 @@ HoldfastError
 │   └── DirectoryInUse      another process owns the directory
 ├── Unavailable             no answer; try again later
 │   └── NoOwner             no process owns the store: start one
+├── KeyRefused              the server of the store does not accept the key
 ├── UnknownTask             no task with this name is registered here
 ├── JobNotFound             there is no such job, or the caller may not see it
 ├── EventNotFound           there is no such event, or the caller may not see it

@@ -15,6 +15,11 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _BMP_END = 0x10000
 
 
+def is_visible_ascii(text: str) -> bool:
+    """Whether it can be sent in a header as it is: printable ASCII without spaces."""
+    return text.isascii() and text.isprintable() and " " not in text
+
+
 def visible(text: str) -> str:
     """Return the text on one line, with everything that could not be seen as an escape."""
     if text.isascii() and text.isprintable():

@@ -16,6 +16,7 @@ from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.ownership import directory_problem
 from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
 from holdfast.model.errors import DirectoryInUse, InvalidInput, StorageError
+from holdfast.model.visible_text import is_visible_ascii
 from holdfast.settings import MEMORY_STORE, Settings
 
 from .tombstone import refuse_moved
@@ -142,7 +143,7 @@ def remote_endpoint(settings: Settings, key: str | None = None) -> HttpEndpoint:
     if not text:
         problem = f"{settings.store_shown} needs a key: set {KEY_VARIABLE}, or api_key_file"
         raise InvalidInput("api_key_file", problem)
-    if not (text.isascii() and text.isprintable()) or " " in text:
+    if not is_visible_ascii(text):
         raise InvalidInput("key", "it has blanks or other characters that no key has")
     return HttpEndpoint(settings.store, lambda: text, settings.api_ca_file)
 

@@ -148,6 +148,7 @@ async def test_a_sticky_directory_is_never_mended_and_a_store_in_it_is_used(tmp_
 READ = ["", "log", "snapshots", "cold.sqlite", "snapshots/*"]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("part", [*READ, "LOCK", "log/*"])
 async def test_what_belongs_to_another_user_is_refused(tmp_path, give_away, part):
     root = tmp_path / "data"
@@ -161,6 +162,7 @@ async def test_what_belongs_to_another_user_is_refused(tmp_path, give_away, part
     assert refused.value.command.startswith("sudo ")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("part", READ)
 async def test_what_belongs_to_another_user_is_not_read_either(tmp_path, give_away, part):
     root = tmp_path / "data"

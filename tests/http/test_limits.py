@@ -326,6 +326,7 @@ async def test_a_server_closes_while_connections_push_each_other_out() -> None:
             await asyncio.gather(*connecting)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("turns", range(8))
 async def test_a_connection_that_comes_while_the_server_closes_is_closed(turns: int) -> None:
     async with fronted() as front:

@@ -25,6 +25,7 @@ def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
     return JournalOptions(**shared, **more)
 
 
+@pytest.mark.sample(2)
 class TestJournalOnSimDisk(EngineConformance):
     """Every enqueue is decided by itself."""
 
@@ -42,6 +43,7 @@ class TestJournalOnSimDisk(EngineConformance):
         )
 
 
+@pytest.mark.sample(4)
 class TestJournalInACrowd(TestJournalOnSimDisk):
     """Every enqueue goes the way of those that are decided together."""
 

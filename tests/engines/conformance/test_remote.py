@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.authentication import Authenticator
@@ -34,6 +36,7 @@ class ServedRemote(ClientEngine):
         await self._server.aclose()
 
 
+@pytest.mark.sample(3)
 class TestRemote(EngineConformance):
     """The keys are in a store of their own: the suite counts what is in the audit."""
 

@@ -47,6 +47,7 @@ def url(roles18: RoleDatabases) -> Iterator[str]:
         yield fresh
 
 
+@pytest.mark.sample(3)
 class TestRunRole(EngineConformance):
     @pytest.fixture(autouse=True)
     def server(self, roles18: RoleDatabases) -> Iterator[None]:

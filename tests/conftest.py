@@ -19,8 +19,8 @@ __all__ = ["roles18", "server16", "server18"]
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep one in so many of the tests that are marked ``sample``, others in each run.
 
-    They repeat on a variant what runs in full elsewhere. ``make soak`` runs all of them, and so does
-    who names a test, or has one process.
+    They repeat on a variant what runs in full elsewhere. ``make soak`` runs all of them, and so
+    does who names a test, or has one process.
     """
     run_id = getattr(config, "workerinput", {}).get("testrunuid")
     named = any("::" in one for one in config.args) or config.option.keyword

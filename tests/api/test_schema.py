@@ -40,13 +40,21 @@ peers = {json.dumps(PEERS)}
 [checks.positive_data_acceptance]
 # What is well formed may still be about nothing that exists, or not be allowed as things stand.
 expected-statuses = ["2xx", 400, 404, 409, 412, 413, 422, 428]
+[[operations]]
+include-operation-id = ["ingestEvents", "ingestJobs"]
+# A wrong line is refused alone, in the answer to it.
+checks.negative_data_rejection.expected-statuses = ["2xx", 400, 401, 404, 405, 406, 413, 415, 422]
+[[operations]]
+include-operation-id = "createKey"
+# A key that would reach more than the one that makes it is well formed, and forbidden.
+checks.positive_data_acceptance.expected-statuses = ["2xx", 400, 403, 404, 409, 413, 422]
 """
 
 
 async def _plant(api: Api, directory: Path) -> None:
     auth = []
     for tenant in PEERS:
-        key = await api.key(Role.ADMIN, tenants=(tenant,))
+        key = await api.key(Role.ADMIN, Role.WORKER, tenants=(tenant,))
         headers = [{"name": "Authorization", "value": f"Bearer {key}"}]
         auth.append({"name": tenant, "fixedHeaders": headers})
         await api.dead_letter(f"{tenant}-letter", tenant)

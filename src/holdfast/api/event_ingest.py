@@ -9,7 +9,7 @@ from holdfast.model.event import NewEvent
 from holdfast.model.permissions import Permission
 
 from .call import ApiCall, Route, decoded
-from .event_bodies import NewEventBody, refused
+from .event_bodies import EVENT_EXAMPLE, NewEventBody, refused
 from .events import event_operations
 from .ingest import INGEST_PARAMETERS, NDJSON, IngestTarget, StoredLine, answer_ingest
 from .streaming import StreamedAnswer
@@ -49,6 +49,7 @@ ROUTES = (
         summary="Append events from NDJSON, committed as they come",
         parameters=INGEST_PARAMETERS,
         body=NewEventBody,
+        example=EVENT_EXAMPLE,
         streams_body=True,
         takes_key=False,
         media=(NDJSON,),

@@ -17,6 +17,7 @@ from holdfast.operations.events import EventOperations
 
 from .call import Answer, ApiCall, Route, invalid
 from .event_bodies import (
+    EVENT_EXAMPLE,
     KEY_ACTOR,
     AppendedEvent,
     EventBatchBody,
@@ -170,6 +171,7 @@ ROUTES = (
         permission=Permission.EVENT_APPEND,
         summary="Append an event",
         body=NewEventBody,
+        example=EVENT_EXAMPLE,
         answers=AppendedEvent,
         statuses=(201, 200),
     ),
@@ -181,6 +183,7 @@ ROUTES = (
         permission=Permission.EVENT_APPEND,
         summary="Append events, all or none",
         body=EventBatchBody,
+        example={"events": [EVENT_EXAMPLE]},
         answers=list[AppendedEvent],
     ),
     Route(
@@ -212,6 +215,7 @@ ROUTES = (
         permission=Permission.EVENT_CORRECT,
         summary="Append an event that supersedes another one",
         body=EventCorrectionBody,
+        example={"why": "a typing error", "set": {"payload.title": "Emma"}},
         answers=AppendedEvent,
         statuses=(201, 200),
     ),

@@ -103,6 +103,7 @@ FORMS: Mapping[str, str] = {
     "api_tls_cert_file": "the path of a file",
     "api_tls_key_file": "the path of a file",
     "api_trusted_proxies": "addresses or networks separated by commas, such as `10.0.0.0/8`",
+    "api_metrics_token_file": "the path of a file",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
 """The values of settings that are neither a number, a duration nor one of a few words."""

@@ -36,6 +36,7 @@ BODIES: dict[str, object] = {
     "replayJob": {"why": "a test"},
     "appendEvent": {"event_type": "book.added", "payload": {"book_id": "b1", "title": "Dune"}},
     "appendEvents": {"events": []},
+    "ingestEvents": b'{"event_type":"book.added","payload":{"book_id":"b1","title":"Dune"}}\n',
     "createKey": {"name": "new", "roles": ["viewer"], "why": "a test"},
     "correctEvent": {"why": "a test", "set": {"payload.title": "Dune"}},
     "createOperation": {"verb": "replay", "ids": ["own1"], "why": "a test"},

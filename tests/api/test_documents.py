@@ -3,11 +3,14 @@
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from holdfast.api.call import Route, decoded
 from holdfast.api.openapi import openapi_document
-from holdfast.api.problems import TYPES
+from holdfast.api.problems import TYPES, RequestRefused
 from holdfast.api.routing import VERSIONS
 from holdfast.model import errors
 from holdfast.model.errors import Unavailable
@@ -81,3 +84,28 @@ async def test_an_unexpected_error_is_a_problem_without_its_text(monkeypatch):
         got = await api.call(key, "GET", "/v2/jobs")
         assert (got.status_code, got.json()["type"]) == (500, "/problems/internal")
         assert "secret" not in got.text
+
+
+def check_example(route: Route, document: dict[str, Any]) -> None:
+    """Check that a body's example is one that the route takes, and that the document shows it."""
+    sent = json.dumps(route.example).encode()
+    decoded(sent, route.body)  # type: ignore[arg-type]
+    version = document["info"]["version"]
+    described = document["paths"][f"/v{version}{route.path}"][route.method.lower()]
+    media = "application/x-ndjson" if route.streams_body else "application/json"
+    assert described["requestBody"]["content"][media]["example"] == json.loads(sent)
+
+
+@pytest.mark.parametrize("version", list(VERSIONS))
+def test_every_body_has_an_example_that_its_route_takes(version):
+    with_body = [route for route in VERSIONS[version] if route.body is not None]
+    assert with_body
+    for route in with_body:
+        check_example(route, openapi_document(version))
+
+
+@pytest.mark.parametrize("example", [None, {"taks": "t"}], ids=["none", "wrong"])
+def test_control_a_missing_or_wrong_example_is_noticed(example):
+    (route,) = [one for one in VERSIONS["v2"] if one.operation_id == "createJob"]
+    with pytest.raises(RequestRefused):
+        check_example(replace(route, example=example), openapi_document())

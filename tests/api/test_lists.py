@@ -241,3 +241,23 @@ async def test_control_pages_by_offset_fail_the_walk(monkeypatch):
     monkeypatch.setattr(Operations, "page", by_offset)
     with pytest.raises(AssertionError):
         await walk_while_written(MemoryEngine(), "-created")
+
+
+async def test_queues_come_in_pages_by_name_each_once():
+    async with opened() as api:
+        names = [f"q{number:03d}" for number in range(120)]
+        jobs = [NewJob(task="t", queue=name, tenant="acme") for name in reversed(names)]
+        await api.engine.enqueue([*jobs, NewJob(task="t", queue="q0000", tenant="other")])
+        key = await api.key(Role.VIEWER)
+        first = (await api.call(key, "GET", "/v2/queues")).json()
+        assert len(first["data"]) == 50, "no answer has every queue"
+        found, cursor = [one["queue"] for one in first["data"]], first["meta"]["next_cursor"]
+        while cursor:
+            got = (await api.call(key, "GET", f"/v2/queues?cursor={cursor}")).json()
+            found += [one["queue"] for one in got["data"]]
+            cursor = got["meta"].get("next_cursor")
+        assert found == names
+        foreign = await api.call(key, "GET", f"/v2/jobs?cursor={first['meta']['next_cursor']}")
+        assert foreign.json()["type"] == "/problems/invalid-cursor"
+        many = await api.call(key, "GET", "/v2/queues?limit=100000")
+        assert many.status_code == 422

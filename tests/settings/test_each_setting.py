@@ -117,6 +117,12 @@ EFFECTS: dict[str, Effect] = {
     "api_trusted_proxies": Effect(
         lambda **said: see.api(**said).trusted_proxies, "10.0.0.1,::1", ("",), ("10.0.0.1", "::1")
     ),
+    "api_key_rate": Effect(lambda **said: see.api(**said).limits.key_rate, 7, 60_000, 7),
+    "api_tenant_rate": Effect(lambda **said: see.api(**said).limits.tenant_rate, 7, 120_000, 7),
+    "api_tenant_jobs": Effect(lambda **said: see.api(**said).limits.max_jobs, 7, 0, 7),
+    "api_metrics_token_file": Effect(
+        lambda **said: see.api(**said).metrics_token_file, "token", "", "token"
+    ),
     "log_level": Effect(lambda **said: bool(see.logged(**said)), "error", True, False),
     "log_format": Effect(lambda **said: set(see.logged(**said)), "console", {"json"}, {"text"}),
     "flags": Effect(see.flags_of_the_store, "fast=on", {}, {"fast": True}),

@@ -301,6 +301,10 @@ BAD: list[tuple[str, object]] = [
     *(("api_tls_cert_file", value) for value in ("", "a\0b", 5)),
     *(("api_tls_key_file", value) for value in ("", "a\0b", 5)),
     *(("api_trusted_proxies", value) for value in ("", "10.0.0.1/8", "a.org", "1.2.3.4,,", 5)),
+    *(("api_key_rate", value) for value in (-1, 100_000_001, "many", None, True, "")),
+    *(("api_tenant_rate", value) for value in (-1, 100_000_001, "many", None, True, "")),
+    *(("api_tenant_jobs", value) for value in (-1, 1_000_001, "many", None, True, "")),
+    *(("api_metrics_token_file", value) for value in ("", "a\0b", 5)),
     *(
         ("store", value)
         for value in (

@@ -203,6 +203,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     parameters: Sequence[str] = ()
     body: object = None
     """The type of the body; of one that is streamed, that of a line."""
+    example: object = None
+    """A body, as JSON has it; of one that is streamed, a line."""
     streams_body: bool = False
     """Whether it reads the body while it arrives."""
     answers: object = object

@@ -280,7 +280,7 @@ def _token(text: str) -> int:
     return int(text)
 
 
-_LOST = (200, 409)
+_HELD = {"id": "mail-1", "token": "1"}
 ROUTES: Sequence[Route] = (
     Route(
         operation_id="claimJobs",
@@ -290,6 +290,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CLAIM,
         summary="Claim jobs for a worker",
         body=ClaimBody,
+        example={"queues": ["mail"], "worker": "robot-1", "wait_seconds": 0.1},
         answers=ClaimedJobs,
     ),
     Route(
@@ -300,8 +301,8 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CLAIM,
         summary="Renew the leases of jobs",
         body=ExtendBody,
+        example={"held": [_HELD], "lease_seconds": 60},
         answers=list[LeaseAnswer],
-        statuses=_LOST,
     ),
     Route(
         operation_id="settleClaims",
@@ -311,8 +312,8 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CLAIM,
         summary="Record the outcomes of jobs",
         body=SettleBody,
+        example={"outcomes": [{**_HELD, "status": "completed", "result": {"sent": 1}}]},
         answers=list[LeaseAnswer],
-        statuses=_LOST,
     ),
     Route(
         operation_id="releaseClaims",
@@ -322,7 +323,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CLAIM,
         summary="Give jobs back",
         body=ReleaseBody,
+        example={"held": [_HELD]},
         answers=list[LeaseAnswer],
-        statuses=_LOST,
     ),
 )

@@ -66,6 +66,13 @@ class NewEventBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
         return new
 
 
+EVENT_EXAMPLE = {
+    "event_type": "book.added",
+    "id": "00000000-0000-7000-8000-000000000001",
+    "payload": {"book_id": "b1", "title": "Dune"},
+}
+
+
 class EventBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Events to append in one commit: all, or none."""
 

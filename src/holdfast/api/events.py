@@ -17,6 +17,7 @@ from holdfast.operations.events import EventOperations
 
 from .call import Answer, ApiCall, Route, invalid
 from .event_bodies import (
+    EVENT_EXAMPLE,
     KEY_ACTOR,
     AppendedEvent,
     EventBatchBody,
@@ -35,7 +36,8 @@ from .streaming import StreamedAnswer
 _ORDERS = {"-recorded": True, "recorded": False}
 
 
-def _operations(call: ApiCall) -> EventOperations:
+def event_operations(call: ApiCall) -> EventOperations:
+    """Return what the caller may do with events, by the catalog of this server."""
     return EventOperations(call.operations.engine, call.declared.catalog)
 
 
@@ -48,7 +50,7 @@ async def _append(call: ApiCall, bodies: list[NewEventBody], *, single: bool) ->
 
     try:
         events = placed(bodies, lambda body: body.checked(catalog, call.tenant, by))
-        return await _operations(call).append(events)
+        return await event_operations(call).append(events)
     except InvalidInput as error:
         raise refused(error, single=single) from None
 
@@ -98,7 +100,7 @@ async def list_events(call: ApiCall) -> Answer | StreamedAnswer:
 async def show_event(call: ApiCall) -> Answer:
     """Return one event."""
     payload = await with_payload(call)
-    event = await _operations(call).stored(event_id_of(call), call.tenant)
+    event = await event_operations(call).stored(event_id_of(call), call.tenant)
     readable, catalog = call.principal.may(Permission.PAYLOAD_READ), call.declared.catalog
     return Answer(data=ShownEvent.of(event, catalog, readable=readable, payload=payload))
 
@@ -115,7 +117,7 @@ async def correct_event(call: ApiCall) -> Answer:
         raise invalid("set", "give something to change, such as payload.title")
     event_id = event_id_of(call)
     try:
-        receipt = await _operations(call).correct(
+        receipt = await event_operations(call).correct(
             event_id, changes, who, call.tenant, actor_type=KEY_ACTOR
         )
     except EventInvalid as error:
@@ -169,6 +171,7 @@ ROUTES = (
         permission=Permission.EVENT_APPEND,
         summary="Append an event",
         body=NewEventBody,
+        example=EVENT_EXAMPLE,
         answers=AppendedEvent,
         statuses=(201, 200),
     ),
@@ -180,6 +183,7 @@ ROUTES = (
         permission=Permission.EVENT_APPEND,
         summary="Append events, all or none",
         body=EventBatchBody,
+        example={"events": [EVENT_EXAMPLE]},
         answers=list[AppendedEvent],
     ),
     Route(
@@ -211,6 +215,7 @@ ROUTES = (
         permission=Permission.EVENT_CORRECT,
         summary="Append an event that supersedes another one",
         body=EventCorrectionBody,
+        example={"why": "a typing error", "set": {"payload.title": "Emma"}},
         answers=AppendedEvent,
         statuses=(201, 200),
     ),

@@ -110,6 +110,12 @@ async def _store(call: ApiCall, change: GroupChange, why: str) -> Answer:
     return Answer(data=await call.operations.groups.change(call.path["group"], change, who))
 
 
+_EXAMPLES = {
+    "PATCH": {"state": "fixed", "fixed_in": "release 12", "why": "a null is allowed now"},
+    "POST": {"why": "the provider looks at it"},
+}
+
+
 def _change(name: str, method: str, path: str, summary: str, body: object) -> Route:
     handles = {"PATCH": change_failure, "POST": note_failure, "DELETE": forget_failure}
     return Route(
@@ -121,6 +127,7 @@ def _change(name: str, method: str, path: str, summary: str, body: object) -> Ro
         summary=summary,
         parameters=("why",) if body is None else (),
         body=body,
+        example=_EXAMPLES.get(method),
         answers=GroupView | None,
         everything=True,
     )

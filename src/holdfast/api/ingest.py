@@ -16,7 +16,7 @@ from .streaming import Parts, StreamedAnswer, buffered
 
 COMMIT_LINES = 1_000
 COMMIT_SECONDS = 1.0
-INGEST_PARAMETERS = ("atomic", "on_duplicate", "stop")
+INGEST_PARAMETERS = ("atomic", "stop")
 NDJSON = "application/x-ndjson"
 _TAKEN = frozenset({NDJSON, "application/ndjson", "application/jsonl"})
 _MAX_UNREAD_BYTES = 16 << 20

@@ -166,6 +166,7 @@ def _action(path: str, handle: Handle, permission: Permission, summary: str) -> 
         permission=permission,
         summary=summary,
         body=JobReplayBody if path == "replay" else JobActionBody,
+        example={"why": "the provider works again"},
         answers=JobView,
     )
 

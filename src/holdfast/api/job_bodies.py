@@ -51,6 +51,15 @@ class NewJobBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+JOB_EXAMPLE = {
+    "task": "send_mail",
+    "id": "mail-1",
+    "queue": "mail",
+    "payload": {"to": "ann@example.org"},
+    "max_attempts": 5,
+}
+
+
 class JobBatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Jobs to create in one commit: all, or none."""
 

@@ -11,7 +11,7 @@ from holdfast.operations.inputs import JobInput
 
 from .call import ApiCall, Route, decoded, invalid
 from .ingest import INGEST_PARAMETERS, NDJSON, IngestTarget, StoredLine, answer_ingest
-from .job_bodies import NewJobBody
+from .job_bodies import JOB_EXAMPLE, NewJobBody
 from .jobs import ON_DUPLICATE, of_one_job
 from .streaming import StreamedAnswer
 
@@ -49,8 +49,9 @@ ROUTES = (
         handle=ingest_jobs,
         permission=Permission.JOB_CREATE,
         summary="Create jobs from NDJSON, committed as they come",
-        parameters=INGEST_PARAMETERS,
+        parameters=(*INGEST_PARAMETERS, "on_duplicate"),
         body=NewJobBody,
+        example=JOB_EXAMPLE,
         streams_body=True,
         takes_key=False,
         media=(NDJSON,),

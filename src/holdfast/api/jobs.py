@@ -21,6 +21,7 @@ from .conditions import expected_version, shown_unless_known, stale, tag_of
 from .exports import EXPORT_MEDIA
 from .job_bodies import (
     HIDDEN,
+    JOB_EXAMPLE,
     MAX_BATCH,
     JobBatchBody,
     JobEditBody,
@@ -195,6 +196,7 @@ ROUTES = (
         permission=Permission.JOB_CREATE,
         summary="Create a job",
         body=NewJobBody,
+        example=JOB_EXAMPLE,
         answers=JobReceipt,
         statuses=(201, 200),
     ),
@@ -206,6 +208,7 @@ ROUTES = (
         permission=Permission.JOB_CREATE,
         summary="Create jobs, all or none",
         body=JobBatchBody,
+        example={"jobs": [JOB_EXAMPLE], "on_duplicate": "skip"},
         answers=list[JobReceipt],
         repeat=created_before,
     ),
@@ -250,6 +253,7 @@ ROUTES = (
         permission=Permission.JOB_EDIT,
         summary="Change a job that is not running",
         body=JobEditBody,
+        example={"why": "it is urgent", "priority": 10, "version": 1},
         answers=JobView,
     ),
     Route(

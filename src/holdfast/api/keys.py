@@ -108,6 +108,7 @@ ROUTES = (
         permission=Permission.KEY_MANAGE,
         summary="Make a key; its text is shown once",
         body=NewKeyBody,
+        example={"name": "shop", "roles": ["producer"], "why": "the shop calls the API"},
         answers=NewKey,
         statuses=(201,),
     ),
@@ -137,6 +138,7 @@ ROUTES = (
         permission=Permission.KEY_MANAGE,
         summary="Give a key a new secret; its text is shown once",
         body=KeyRotationBody,
+        example={"why": "it was in a log", "overlap_seconds": 3600},
         answers=NewKey,
     ),
     Route(

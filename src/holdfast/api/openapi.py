@@ -118,7 +118,7 @@ def _operation(route: Route) -> Schema:
         found["x-every-tenant"] = True
     if route.body is not None:
         media = "application/x-ndjson" if route.streams_body else "application/json"
-        content = {media: {"schema": _schema_of(route.body)}}
+        content = {media: {"schema": _schema_of(route.body), "example": route.example}}
         found["requestBody"] = {"required": True, "content": content}
     return found
 

@@ -185,6 +185,7 @@ def _action(name: str, change: OperationChange, summary: str) -> Route:
         permission=Permission.JOB_READ,
         summary=summary,
         body=OperationActionBody,
+        example={"why": "the provider is slow"},
         answers=OperationView,
     )
 
@@ -198,6 +199,7 @@ ROUTES = (
         permission=Permission.JOB_READ,
         summary="Plan or start an operation on many jobs; its verb needs a permission of its own",
         body=OperationBody,
+        example={"verb": "replay", "filter": {"queue": "mail"}, "dry_run": True},
         answers=OperationView,
         statuses=(202, 200),
         other_answers={200: PlannedOperation},
@@ -230,6 +232,7 @@ ROUTES = (
         permission=Permission.JOB_READ,
         summary="Change the rate of an operation",
         body=OperationRateBody,
+        example={"rate": "100/m", "version": 1, "why": "the provider is slow"},
         answers=OperationView,
     ),
     Route(

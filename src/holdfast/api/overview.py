@@ -10,13 +10,17 @@ from holdfast.engines.contract import Counts
 from holdfast.model.event import MAX_EVENT_BYTES
 from holdfast.model.job import MAX_PAYLOAD_BYTES
 from holdfast.model.permissions import Permission, granted
+from holdfast.model.policy import DEFAULT_POLICY
 from holdfast.model.search import MAX_PAGE
 from holdfast.operations.groups import GroupView
 
 from .call import MAX_BODY_BYTES, MAX_DEPTH, Answer, ApiCall, Route
+from .exports import EXPORT_MEDIA
 from .job_actions import MAX_WAIT_SECONDS
 from .job_bodies import MAX_BATCH
 from .job_filters import FILTER_PARAMETERS, filter_of_call
+from .lists import LIST_PARAMETERS, ListPage, ListSource, PageRequest, answer_list
+from .streaming import StreamedAnswer
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -58,19 +62,27 @@ class QueueCounts(msgspec.Struct, frozen=True):
     """None: the key may not see it."""
 
 
-async def list_queues(call: ApiCall) -> Answer:
-    """Return the queues with jobs within reach."""
-    counts = await call.operations.engine.counts()
-    policies = {}
-    if known := call.principal.may(Permission.JOB_READ):
-        policies = dict(await call.operations.policies())
-    paused = {queue for queue, policy in policies.items() if policy.paused}
-    return Answer(
-        data=[
-            QueueCounts(queue, counts[queue], (queue in paused) if known else None)
-            for queue in sorted(counts)
+async def list_queues(call: ApiCall) -> Answer | StreamedAnswer:
+    """List the queues with jobs within reach, by name: a cursor is the last name of its page."""
+
+    async def fetch(asked: PageRequest) -> ListPage:
+        counts = await call.operations.engine.counts()
+        policies = {}
+        if known := call.principal.may(Permission.JOB_READ):
+            policies = dict(await call.operations.policies())
+        names = sorted(queue for queue in counts if queue > asked.cursor)
+        page = names[: asked.limit]
+        items = [
+            QueueCounts(
+                queue,
+                counts[queue],
+                policies.get(queue, DEFAULT_POLICY).paused if known else None,
+            )
+            for queue in page
         ]
-    )
+        return ListPage(items, page[-1] if len(names) > len(page) else "")
+
+    return await answer_list(call, ListSource(name="queues", kind=QueueCounts, fetch=fetch))
 
 
 async def list_failures(call: ApiCall) -> Answer:
@@ -125,7 +137,9 @@ ROUTES = (
         path="/queues",
         handle=list_queues,
         permission=Permission.COUNTS_READ,
-        summary="List queues with their counts",
+        summary="List queues with their counts, by name",
+        parameters=LIST_PARAMETERS,
+        media=EXPORT_MEDIA,
         answers=list[QueueCounts],
     ),
     Route(

@@ -92,6 +92,7 @@ def _action(name: str, handle: Handle, permission: Permission, summary: str) -> 
         everything=True,
         summary=summary,
         body=RebuildBody if name == "rebuild" else JobActionBody,
+        example={"why": "a new version of the application"},
         answers=ShownRebuild if name == "rebuild" else ProjectionView,
         statuses=(202,) if name == "rebuild" else (200,),
     )

@@ -174,6 +174,7 @@ def _pause_route(name: str, *, paused: bool, summary: str) -> Route:
         permission=Permission.QUEUE_PAUSE,
         summary=summary,
         body=QueueActionBody,
+        example={"why": "the provider is slow"},
         answers=PolicyView,
         everything=True,
     )
@@ -188,6 +189,7 @@ def _outage_route(name: str, *, on: bool, summary: str) -> Route:
         permission=Permission.OUTAGE_SET,
         summary=summary,
         body=OutageBody,
+        example={"why": "their status page", "new": True},
         answers=OutageView,
         everything=True,
     )
@@ -212,6 +214,7 @@ ROUTES = (
         permission=Permission.QUEUE_POLICY,
         summary="Replace the limits of a queue",
         body=QueuePolicyBody,
+        example={"policy": {"max_in_flight": 2, "rate": "10/m"}, "why": "they are heavy"},
         answers=PolicyView,
         everything=True,
     ),

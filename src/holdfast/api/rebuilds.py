@@ -118,6 +118,7 @@ def _action(name: str, handle: Handle, summary: str) -> Route:
         everything=True,
         summary=summary,
         body=JobActionBody,
+        example={"why": "a new version of the application"},
         answers=ProjectionView if back else ShownRebuild,
         statuses=(200,) if back else (202,),
     )

@@ -83,6 +83,7 @@ def _action(name: str, change: Change, summary: str) -> Route:
         permission=Permission.SCHEDULE_SET,
         summary=summary,
         body=ScheduleActionBody,
+        example={"why": "the report is not needed"},
         answers=ScheduleView,
         everything=True,
     )
@@ -131,6 +132,7 @@ ROUTES = (
         permission=Permission.FLAG_SET,
         summary="Switch a flag",
         body=FlagBody,
+        example={"on": False, "why": "we look first"},
         answers=FlagView,
         everything=True,
     ),

@@ -66,6 +66,12 @@ def api_options(settings: Settings) -> ApiOptions:
         cert_file=cert,
         key_file=settings.api_tls_key_file or cert,
         allowed_hosts=tuple((settings.api_allowed_hosts or "").split(",")),
+        metrics_token_file=settings.api_metrics_token_file or "",
+        limits=LimitOptions(
+            key_rate=settings.api_key_rate,
+            tenant_rate=settings.api_tenant_rate,
+            max_jobs=settings.api_tenant_jobs,
+        ),
         trusted_proxies=tuple((settings.api_trusted_proxies or "").split(",")),
         drain_seconds=settings.drain_seconds,
     )

@@ -200,6 +200,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CREATE,
         summary="Create a job",
         body=NewJobV1,
+        example={"type": "send_mail", "payload": {"to": "ann@example.org"}},
         answers=JobV1,
         statuses=(201, 200),
     ),
@@ -232,6 +233,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CANCEL,
         summary="Cancel a job",
         body=ReasonV1,
+        example={"reason": "not needed"},
         answers=JobV1,
         statuses=(200, 202),
     ),
@@ -243,6 +245,7 @@ ROUTES: Sequence[Route] = (
         permission=Permission.JOB_CONFIRM,
         summary="Let a job run that waits",
         body=ReasonV1,
+        example={"reason": "not needed"},
         answers=JobV1,
     ),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -91,7 +91,9 @@ def _unknown() -> RequestRefused:
     return RequestRefused("not-found", "no live worker has this name: see /v2/workers")
 
 
-def _commands(action: str, name: str, body: Body, summary: str) -> tuple[Route, ...]:
+def _commands(
+    action: str, name: str, body: Body, example: Mapping[str, object], summary: str
+) -> tuple[Route, ...]:
     """Return the routes of a command: to one worker, and to all."""
     verb = "setLogLevel" if action == "log_level" else action
     return tuple(
@@ -103,6 +105,7 @@ def _commands(action: str, name: str, body: Body, summary: str) -> tuple[Route, 
             permission=Permission.WORKER_COMMAND,
             summary=summary,
             body=body,
+            example=example,
             answers=list[CommandResult],
             everything=True,
         )
@@ -134,10 +137,22 @@ ROUTES = (
         answers=list[WorkerView],
         everything=True,
     ),
-    *_commands("drain", "drain", WorkerActionBody, "Claim no more jobs"),
-    *_commands("resume", "resume", WorkerActionBody, "Claim jobs again"),
-    *_commands("resize", "resize", WorkerResizeBody, "Change how many jobs run at once"),
-    *_commands("log_level", "log-level", WorkerLogLevelBody, "Change what is logged"),
+    *_commands("drain", "drain", WorkerActionBody, {"why": "a release"}, "Claim no more jobs"),
+    *_commands("resume", "resume", WorkerActionBody, {"why": "it is out"}, "Claim jobs again"),
+    *_commands(
+        "resize",
+        "resize",
+        WorkerResizeBody,
+        {"slots": 8, "why": "a long queue"},
+        "Change how many jobs run at once",
+    ),
+    *_commands(
+        "log_level",
+        "log-level",
+        WorkerLogLevelBody,
+        {"level": "debug", "why": "it is slow"},
+        "Change what is logged",
+    ),
     Route(
         operation_id="reloadSettings",
         method="POST",
@@ -146,6 +161,7 @@ ROUTES = (
         permission=Permission.SETTINGS_RELOAD,
         summary="Make every daemon read its settings again",
         body=WorkerActionBody,
+        example={"why": "a release"},
         answers=list[CommandResult],
         everything=True,
     ),

@@ -15,6 +15,7 @@ from holdfast.api.child_process import STOP, ApiProcessConfig
 from holdfast.api.server import api_options, refuse_open_door, tls_files
 from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
+from holdfast.http.credential_files import TokenFile
 from holdfast.http.listeners import bind_port
 from holdfast.model.errors import InvalidInput
 from holdfast.settings import Settings
@@ -126,6 +127,8 @@ async def api_beside(settings: Settings, engine: Engine) -> ApiProcess:
         problem = f"{settings.store_shown} is on another machine, and so is its API"
         raise InvalidInput("api_port", problem)
     tls_files(api_options(settings), "api_tls_cert_file")
+    if settings.api_metrics_token_file is not None:
+        TokenFile(settings.api_metrics_token_file, "api_metrics_token_file")
     await refuse_open_door(engine, settings.api_host, "api_host")
     try:
         return ApiProcess(settings, bind_port(settings.api_host, settings.api_port or 0))

@@ -167,6 +167,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_trusted_proxies: str | None = None
     """The addresses or networks of proxies before the API, separated by commas: what they say of
     who asks (``X-Forwarded-For``) is believed. None: nobody is."""
+    api_key_rate: int = 60_000
+    """How many requests a minute a key may send to the API, if it has no rate of its own; 0: any
+    number."""
+    api_tenant_rate: int = 120_000
+    """How many requests a minute the keys of a tenant may send together; 0: any number."""
+    api_tenant_jobs: int = 0
+    """How many unfinished jobs a tenant may have before the API creates no more; 0: any number."""
+    api_metrics_token_file: str | None = None
+    """A file with a token that ``/metrics`` of the API takes, beside keys that may see all counts;
+    None: such keys alone."""
     log_level: LogLevel = "info"
     """The lowest level that is logged."""
     log_format: LogFormat = "auto"

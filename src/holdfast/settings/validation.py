@@ -37,6 +37,10 @@ _OF_API = (
     "api_tls_cert_file",
     "api_tls_key_file",
     "api_trusted_proxies",
+    "api_key_rate",
+    "api_tenant_rate",
+    "api_tenant_jobs",
+    "api_metrics_token_file",
 )
 _OF_REMOTE = ("api_key_file", "api_ca_file")
 _TIMEOUT_SHARE_OF_CAP = 0.9

@@ -1,5 +1,6 @@
 """Every reader of outside bytes answers or raises a typed error, whatever the bytes."""
 
+import asyncio
 import io
 import os
 import random
@@ -12,9 +13,11 @@ import msgspec
 import pytest
 
 from holdfast.engines.dump.reading import read_dump
+from holdfast.engines.journal.samples.store import SqliteSamples
 from holdfast.model.catalog_document import types_of
 from holdfast.model.errors import HoldfastError
 from holdfast.model.filter_grammar import compile_filter
+from holdfast.model.samples import QueueDepth, QueueFlow, QueueSample, SampleQuery, Tier
 from holdfast.model.visible_text import visible
 from holdfast.settings import read
 from holdfast.settings.yaml_text import parse_yaml
@@ -22,7 +25,7 @@ from holdfast.worker.schedules import Schedule
 
 from .test_hostile_dumps import GOOD, HEAD, dump_of
 
-SECONDS = float(os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS", "0")) / 8
+SECONDS = float(os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS", "0")) / 9
 RUNS = 400
 """By default a number of inputs, however long a busy machine takes for them."""
 
@@ -65,6 +68,36 @@ def read_settings(suffix: str) -> Callable[[bytes], None]:
     return read_one
 
 
+SAMPLED = {"mail": QueueSample(QueueDepth(3, 1, 2), QueueFlow(), 10.0)}
+EVERY_POINT = SampleQuery((), Tier.SAMPLE, 0, 1 << 60, 1_000_000)
+
+
+def samples_file() -> bytes:
+    """Return a file of samples as a journal writes it."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "samples.sqlite"
+        asyncio.run(_sampled(file))
+        return file.read_bytes()
+
+
+def read_samples(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "samples.sqlite"
+        file.write_bytes(data)
+        file.chmod(0o600)
+        asyncio.run(_sampled(file))
+
+
+async def _sampled(file: Path) -> None:
+    samples = SqliteSamples(str(file))
+    try:
+        await samples.read(EVERY_POINT)
+        await samples.add(1_800_000_000_000_000, SAMPLED)
+        await samples.read(EVERY_POINT)
+    finally:
+        await samples.close()
+
+
 def read_filter(data: bytes) -> None:
     compile_filter(data.decode("utf-8", "replace"), 1)
 
@@ -102,6 +135,7 @@ READERS: dict[str, tuple[Callable[[bytes], None], list[bytes]]] = {
         read_filter,
         [b'queue:mail,x age>2h -reason:timeout payload.a."b"=[1] "text"', b"attempts:2-5 died<1d"],
     ),
+    "a file of samples": (read_samples, [samples_file()]),
     "cron": (
         read_cron,
         [b"*/5 0-6 1,15 JAN MON#2", b"0 0 L * *", b"30 2 * * 5L"],

@@ -99,6 +99,7 @@ class AuthorizedEngine:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         await self._require(Permission.JOB_CREATE)
+        await self._check_once(once)
         return await self._engine.enqueue(
             jobs, caller=self._reach(caller), on_duplicate=on_duplicate, once=once
         )
@@ -167,7 +168,7 @@ class AuthorizedEngine:
         found = await self._engine.reclaim(
             limit=limit,
             forced=forced,
-            attribution=None if attribution is None else self._signed(attribution),
+            attribution=None if attribution is None else await self._signed(attribution),
             every_seconds=every_seconds,
             caller=self._reach(caller),
         )
@@ -260,7 +261,7 @@ class AuthorizedEngine:
             await self._require(needed)
         await self._require_for(wanted)
         done = await self._engine.operate(
-            action, wanted, self._signed(attribution), limit=limit, caller=self._reach(caller)
+            action, wanted, await self._signed(attribution), limit=limit, caller=self._reach(caller)
         )
         return replace(done, jobs=[self._shown(job) for job in done.jobs])
 
@@ -276,7 +277,11 @@ class AuthorizedEngine:
         """See ``Engine.edit``."""
         await self._require(Permission.JOB_EDIT)
         edited = await self._engine.edit(
-            job, changes, self._signed(attribution), version=version, caller=self._reach(caller)
+            job,
+            changes,
+            await self._signed(attribution),
+            version=version,
+            caller=self._reach(caller),
         )
         return self._shown(edited)
 
@@ -291,6 +296,7 @@ class AuthorizedEngine:
         await self._require(Permission.EVENT_APPEND)
         if any(event.supersedes for event in events):
             await self._require(Permission.EVENT_CORRECT)
+        await self._check_once(once)
         return await self._engine.append(events, caller=self._reach(caller), once=once)
 
     async def get_events(
@@ -340,7 +346,7 @@ class AuthorizedEngine:
         """See ``Engine.set_subscription``."""
         await self._require(Permission.PROJECTION_REBUILD)
         return await self._engine.set_subscription(
-            name, subscription, self._signed(attribution), caller=self._reach(caller)
+            name, subscription, await self._signed(attribution), caller=self._reach(caller)
         )
 
     @property
@@ -367,7 +373,7 @@ class AuthorizedEngine:
         """See ``Engine.set_projection``."""
         await self._require(Permission.PROJECTION_REBUILD)
         await self._engine.set_projection(
-            state, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            state, await self._signed(attribution), expected=expected, caller=self._reach(caller)
         )
 
     async def fanout_settled(self, version: int) -> bool:
@@ -397,7 +403,11 @@ class AuthorizedEngine:
         pauses = only_pauses(expected, policy)
         await self._require(Permission.QUEUE_PAUSE if pauses else Permission.QUEUE_POLICY)
         await self._engine.set_policy(
-            queue, policy, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            queue,
+            policy,
+            await self._signed(attribution),
+            expected=expected,
+            caller=self._reach(caller),
         )
 
     async def flags(self) -> Mapping[str, bool]:
@@ -426,7 +436,7 @@ class AuthorizedEngine:
             kind,
             name,
             after,
-            self._signed(attribution),
+            await self._signed(attribution),
             expected=expected,
             caller=self._reach(caller),
         )
@@ -437,7 +447,7 @@ class AuthorizedEngine:
         """See ``Engine.set_flag``."""
         await self._require(Permission.FLAG_SET)
         await self._engine.set_flag(
-            name, self._signed(attribution), on=on, caller=self._reach(caller)
+            name, await self._signed(attribution), on=on, caller=self._reach(caller)
         )
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
@@ -457,7 +467,11 @@ class AuthorizedEngine:
         """See ``Engine.set_schedule``."""
         await self._require(Permission.SCHEDULE_SET)
         await self._engine.set_schedule(
-            name, schedule, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            name,
+            schedule,
+            await self._signed(attribution),
+            expected=expected,
+            caller=self._reach(caller),
         )
 
     async def outages(self, *, ended: bool = False) -> list[Outage]:
@@ -476,7 +490,7 @@ class AuthorizedEngine:
         """See ``Engine.set_outage``."""
         await self._require(Permission.OUTAGE_SET)
         return await self._engine.set_outage(
-            dependency, self._signed(attribution), on=on, caller=self._reach(caller)
+            dependency, await self._signed(attribution), on=on, caller=self._reach(caller)
         )
 
     async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
@@ -496,7 +510,7 @@ class AuthorizedEngine:
             await self._require(needed)
         await self._require_for(new.wanted)
         return await self._engine.start_operation(
-            new, self._signed(attribution), caller=self._reach(caller)
+            new, await self._signed(attribution), caller=self._reach(caller)
         )
 
     async def advance_operation(self, operation_id: str) -> OperationStep:
@@ -531,7 +545,7 @@ class AuthorizedEngine:
         for needed in needed_for(operation.action, 1):
             await self._require(needed)
         return await self._engine.change_operation(
-            operation_id, change, self._signed(attribution), caller=self._reach(caller)
+            operation_id, change, await self._signed(attribution), caller=self._reach(caller)
         )
 
     async def set_group(
@@ -545,7 +559,7 @@ class AuthorizedEngine:
         """See ``Engine.set_group``."""
         await self._require(Permission.GROUP_SET)
         return await self._engine.set_group(
-            group_id, change, self._signed(attribution), caller=self._reach(caller)
+            group_id, change, await self._signed(attribution), caller=self._reach(caller)
         )
 
     async def announce(
@@ -584,7 +598,7 @@ class AuthorizedEngine:
         return await self._engine.command(
             command,
             process_ids,
-            self._signed(attribution),
+            await self._signed(attribution),
             ttl_seconds=ttl_seconds,
             caller=self._reach(caller),
         )
@@ -697,8 +711,14 @@ class AuthorizedEngine:
         """Return what is needed to see what a worker has to see."""
         return Permission.JOB_CLAIM if self.principal.may(Permission.JOB_CLAIM) else permission
 
-    def _signed(self, attribution: Attribution) -> Attribution:
+    async def _check_once(self, once: Record | None) -> None:
+        """Raise if somebody brings a record along who may not write records: it could be a key."""
+        if once is not None:
+            await self._require_all(Permission.KEY_MANAGE)
+
+    async def _signed(self, attribution: Attribution) -> Attribution:
         """Return who does it as the key says: over the network nobody acts in another's name."""
+        await self._check_once(attribution.once)
         who = self.principal
         if not who.key_id or who.unrestricted:
             return attribution

@@ -106,7 +106,7 @@ async def test_metrics_need_the_token_or_a_key_that_sees_all_counts(tmp_path):
         answerer._options = replace(answerer._options, metrics_token=token)
         for role in Role:
             wide, narrow = await api.key(role, tenants=()), await api.key(role)
-            allowed = role is not Role.WORKER
+            allowed = role not in (Role.WORKER, Role.PRODUCER)
             assert (await api.call(wide, "GET", "/metrics")).status_code == (
                 200 if allowed else 403
             ), role

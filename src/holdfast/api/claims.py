@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -15,11 +15,10 @@ from holdfast.engines.protocol.messages import LeaseRef
 from holdfast.http.asgi import PeerGone
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import REASONS, Failure, FailureClass, bounded
-from holdfast.model.job import MICROSECONDS
 from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.permissions import Permission
 from holdfast.model.retry import RetryPolicy
-from holdfast.operations.views import JobView
+from holdfast.operations.views import JobView, date_of
 
 from .call import Answer, ApiCall, Route, invalid
 from .job_bodies import Shown, shown
@@ -183,7 +182,7 @@ async def extend_claims(call: ApiCall) -> Answer:
                 lease.id,
                 str(lease.token),
                 accepted=True,
-                lease_until=datetime.fromtimestamp(one.lease_until_us / MICROSECONDS, UTC),
+                lease_until=date_of(one.lease_until_us),
                 stop_requested=one.stop_requested,
             )
             for lease, one in zip(held, found, strict=True)
@@ -291,6 +290,7 @@ ROUTES: Sequence[Route] = (
         summary="Claim jobs for a worker",
         body=ClaimBody,
         answers=ClaimedJobs,
+        takes_key=False,
     ),
     Route(
         operation_id="extendClaims",
@@ -302,6 +302,7 @@ ROUTES: Sequence[Route] = (
         body=ExtendBody,
         answers=list[LeaseAnswer],
         statuses=_LOST,
+        takes_key=False,
     ),
     Route(
         operation_id="settleClaims",
@@ -313,6 +314,7 @@ ROUTES: Sequence[Route] = (
         body=SettleBody,
         answers=list[LeaseAnswer],
         statuses=_LOST,
+        takes_key=False,
     ),
     Route(
         operation_id="releaseClaims",
@@ -324,5 +326,6 @@ ROUTES: Sequence[Route] = (
         body=ReleaseBody,
         answers=list[LeaseAnswer],
         statuses=_LOST,
+        takes_key=False,
     ),
 )

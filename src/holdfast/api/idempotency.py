@@ -54,7 +54,7 @@ def idempotency_key(route: Route, headers: Mapping[str, str]) -> str | None:
     if key is None or route.method not in _CHANGING:
         return None
     if not route.takes_key:
-        raise invalid("Idempotency-Key", "not here: give each its own id, a resend is safe then")
+        raise invalid("Idempotency-Key", "this route takes none: it would not be kept")
     visible = key.isascii() and key.isprintable() and " " not in key
     if not visible or not 0 < len(key) <= MAX_KEY_LENGTH:
         problem = f"give 1 to {MAX_KEY_LENGTH} visible ASCII characters, once"

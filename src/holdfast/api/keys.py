@@ -110,6 +110,7 @@ ROUTES = (
         body=NewKeyBody,
         answers=NewKey,
         statuses=(201,),
+        takes_key=False,
     ),
     Route(
         operation_id="listKeys",
@@ -138,6 +139,7 @@ ROUTES = (
         summary="Give a key a new secret; its text is shown once",
         body=KeyRotationBody,
         answers=NewKey,
+        takes_key=False,
     ),
     Route(
         operation_id="revokeKey",
@@ -148,5 +150,6 @@ ROUTES = (
         summary="Revoke a key",
         parameters=("why",),
         answers=KeyView,
+        takes_key=False,
     ),
 )

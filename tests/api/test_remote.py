@@ -16,7 +16,7 @@ from holdfast.engines.entropy import random_bytes
 from holdfast.engines.lost_replies import SentEnqueue
 from holdfast.engines.protocol import messages
 from holdfast.http.credential_files import TlsFiles
-from holdfast.model.actions import CancelJobs
+from holdfast.model.actions import CancelJobs, EditJobs
 from holdfast.model.api_key import KIND, ApiKey, KeySecret, new_key_text, secret_hash
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import (
@@ -32,7 +32,10 @@ from holdfast.model.errors import (
 )
 from holdfast.model.event import NewEvent
 from holdfast.model.job import MAX_TIME_US, NewJob, State
+from holdfast.model.operation import NewOperation
 from holdfast.model.outcome import completed
+from holdfast.model.payload_condition import PayloadCondition
+from holdfast.model.payload_paths import Assignment
 from holdfast.model.permissions import Role
 from holdfast.model.record import Record
 from holdfast.model.search import Filter
@@ -244,6 +247,46 @@ async def test_nobody_brings_a_key_along_with_a_change(roles):
             await engine.operate(CancelJobs(), Filter(ids=("a",)), who)
         assert (await there.api.call(str(text), "GET", "/v2/me")).status_code == 401
         assert await there.store.records(KIND, [key.id]) == []
+
+
+async def test_operations_tell_nothing_of_payloads_to_who_may_not_see_them():
+    async with remote() as there:
+        await there.store.enqueue([NewJob(task="t", id="a", payload={"text": PLANTED})])
+        edit = EditJobs((Assignment("payload.text", b'"%b"' % PLANTED.encode()),))
+        wanted = Filter(payload=(PayloadCondition.of(("text",), PLANTED),))
+        new = NewOperation(id="o", action=edit, wanted=wanted)
+        await there.store.start_operation(new, Attribution("ann", "x"))
+        viewer, responder = await there.engine(Role.VIEWER), await there.engine(Role.RESPONDER)
+        assert PLANTED in str(await responder.operation("o"))
+        assert PLANTED not in str([await viewer.operation("o"), await viewer.operations()])
+
+
+async def test_an_explanation_does_not_name_jobs_out_of_reach():
+    async with remote() as there:
+        for job_id, scope in ((PLANTED, "library:1"), ("a", "library:2")):
+            job = NewJob(task="t", id=job_id, tenant="acme", scope=scope, key="k", queue="q")
+            await there.store.enqueue([job])
+        near = await there.engine(Role.VIEWER, tenants=["acme"], scopes=["library:2"])
+        whole = await there.engine(Role.VIEWER, tenants=["acme"])
+        assert PLANTED in str(await whole.explain(["a"], tenant="acme"))
+        (found,) = await near.explain(["a"], tenant="acme")
+        assert found is not None
+        assert [one.kind.value for one in found.blockers] == ["key"]
+        assert PLANTED not in str(found)
+
+
+async def test_a_call_by_a_key_names_no_more_than_a_turn_of_the_store_should_take():
+    many = [f"n{number}" for number in range(10_001)]
+    async with remote() as there:
+        worker = await there.engine(Role.WORKER, tenants=["acme"])
+        for call in (
+            worker.claim(queues=many, worker="w"),
+            worker.claim(queues=["q"], tasks=many, worker="w"),
+            worker.get(many, tenant="acme"),
+        ):
+            with pytest.raises(InvalidInput, match="at most 10,000"):
+                await call
+        assert (await worker.claim(queues=many[1:], worker="w")).jobs == []
 
 
 def test_every_verb_of_the_protocol_is_one_that_is_checked():

@@ -25,7 +25,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.read_models.contract import ReadModelStore
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.actions import AnyAction
+from holdfast.model.actions import AnyAction, EditJobs
 from holdfast.model.audit import (
     WHOLE_AUDIT,
     Attribution,
@@ -36,7 +36,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import AccessDenied, Forbidden, LeaseLost
+from holdfast.model.errors import AccessDenied, Forbidden, InvalidInput, LeaseLost
 from holdfast.model.event import Event, EventReceipt, NewEvent
 from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage
 from holdfast.model.explain import Explanation
@@ -65,6 +65,9 @@ from holdfast.model.subscription import Subscription
 from .denials import DenialLog
 from .needed import needed_for, needed_for_entry, only_pauses
 from .read_models import ConfinedReadModels
+
+MAX_ITEMS = 10_000
+"""How many names, ids, leases or outcomes one call by a key may have."""
 
 
 class AuthorizedEngine:
@@ -119,6 +122,8 @@ class AuthorizedEngine:
     ) -> Claim:
         """See ``Engine.claim``."""
         await self._require(Permission.JOB_CLAIM)
+        for field, items in (("queues", queues), ("tasks", tasks or ()), ("settle", settle)):
+            self._check_number(field, items)
         return await self._engine.claim(
             queues=queues,
             worker=worker,
@@ -136,6 +141,7 @@ class AuthorizedEngine:
     ) -> list[LeaseLost | None]:
         """See ``Engine.settle``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("outcomes", outcomes)
         return await self._engine.settle(outcomes, caller=self._reach(caller))
 
     async def extend(
@@ -143,6 +149,7 @@ class AuthorizedEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("held", held)
         return await self._engine.extend(
             held, lease_seconds=lease_seconds, caller=self._reach(caller)
         )
@@ -152,6 +159,7 @@ class AuthorizedEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("held", held)
         return await self._engine.leases(held, caller=self._reach(caller))
 
     async def reclaim(
@@ -180,6 +188,7 @@ class AuthorizedEngine:
     ) -> list[Job | None]:
         """See ``Engine.get``: who may be given any job may also ask what became of it."""
         await self._require(self._seeing(Permission.JOB_READ))
+        self._check_number("ids", ids)
         found = await self._engine.get(ids, tenant=tenant, caller=self._reach(caller))
         return [None if job is None else self._shown(job) for job in found]
 
@@ -239,8 +248,15 @@ class AuthorizedEngine:
     ) -> list[Explanation | None]:
         """See ``Engine.explain``."""
         await self._require(Permission.JOB_READ)
-        found = await self._engine.explain(ids, tenant=tenant, caller=self._reach(caller))
-        return [None if one is None else replace(one, job=self._shown(one.job)) for one in found]
+        reach = self._reach(caller)
+        found = await self._engine.explain(ids, tenant=tenant, caller=reach)
+        named = {other.job for one in found if one for other in one.blockers if other.job}
+        seen: set[str] = set()
+        if named and not reach.unlimited:
+            others = await self._engine.get(sorted(named), tenant=tenant, caller=reach)
+            seen = {one.id for one in others if one is not None}
+        hidden = frozenset() if reach.unlimited else named - seen
+        return [None if one is None else self._shown_explanation(one, hidden) for one in found]
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -304,6 +320,7 @@ class AuthorizedEngine:
     ) -> list[Event | None]:
         """See ``Engine.get_events``; an event comes without data that may not be seen."""
         await self._require(Permission.JOB_READ)
+        self._check_number("ids", ids)
         found = await self._engine.get_events(ids, tenant=tenant, caller=self._reach(caller))
         return [None if event is None else self._shown_event(event) for event in found]
 
@@ -516,21 +533,24 @@ class AuthorizedEngine:
     async def advance_operation(self, operation_id: str) -> OperationStep:
         """See ``Engine.advance_operation``."""
         await self._require(Permission.JOB_REPLAY, everything=True)
-        return await self._engine.advance_operation(operation_id)
+        step = await self._engine.advance_operation(operation_id)
+        return replace(step, operation=self._shown_operation(step.operation))
 
     async def operations(
         self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
     ) -> list[Operation]:
         """See ``Engine.operations``."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.operations(
+        found = await self._engine.operations(
             running=running, limit=limit, caller=self._reach(caller)
         )
+        return [self._shown_operation(one) for one in found]
 
     async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
         """See ``Engine.operation``."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.operation(operation_id, caller=self._reach(caller))
+        found = await self._engine.operation(operation_id, caller=self._reach(caller))
+        return self._shown_operation(found)
 
     async def change_operation(
         self,
@@ -544,9 +564,10 @@ class AuthorizedEngine:
         operation = await self._engine.operation(operation_id, caller=self._reach(caller))
         for needed in needed_for(operation.action, 1):
             await self._require(needed)
-        return await self._engine.change_operation(
+        changed = await self._engine.change_operation(
             operation_id, change, await self._signed(attribution), caller=self._reach(caller)
         )
+        return self._shown_operation(changed)
 
     async def set_group(
         self,
@@ -716,6 +737,12 @@ class AuthorizedEngine:
         if once is not None:
             await self._require_all(Permission.KEY_MANAGE)
 
+    def _check_number(self, field: str, items: Collection[object]) -> None:
+        """Raise ``InvalidInput`` for more than one turn of the store should take for a key."""
+        who = self.principal
+        if len(items) > MAX_ITEMS and who.key_id and not who.unrestricted:
+            raise InvalidInput(field, f"{len(items):,} of them: give at most {MAX_ITEMS:,}")
+
     async def _signed(self, attribution: Attribution) -> Attribution:
         """Return who does it as the key says: over the network nobody acts in another's name."""
         await self._check_once(attribution.once)
@@ -762,6 +789,24 @@ class AuthorizedEngine:
             return found
         notes = [replace(note, before=None) for note in found.notes]
         return replace(found, job=self._shown(found.job), notes=notes)
+
+    def _shown_explanation(self, found: Explanation, hidden: Collection[str]) -> Explanation:
+        """Return an explanation as it may be seen: without the names and states of these jobs."""
+        blockers = tuple(
+            replace(one, job="", state=None) if one.job in hidden else one for one in found.blockers
+        )
+        return replace(found, job=self._shown(found.job), blockers=blockers)
+
+    def _shown_operation(self, operation: Operation) -> Operation:
+        """Return an operation as it may be seen: its filter and its edits tell of payloads."""
+        if self.principal.may(Permission.PAYLOAD_READ):
+            return operation
+        action, wanted = operation.action, operation.wanted
+        if isinstance(action, EditJobs):
+            action = EditJobs()
+        if wanted.about_payloads:
+            wanted = replace(wanted, payload=(), without=())
+        return replace(operation, action=action, wanted=wanted)
 
     def _shown_event(self, event: Event) -> Event:
         """Return an event as it may be seen."""

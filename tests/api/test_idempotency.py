@@ -93,6 +93,15 @@ async def test_a_bad_key_is_refused_before_anything_happens(bad):
         assert await jobs_of(api) == []
 
 
+@pytest.mark.parametrize("path", ["/claims", "/claims/settle", "/keys", "/keys/key1/rotate"])
+async def test_a_key_is_refused_where_it_would_not_be_kept(path):
+    async with opened() as api:
+        key = await api.key(Role.ADMIN, Role.WORKER)
+        headers = {"idempotency-key": "k"}
+        refused = await api.call(key, "POST", f"/v2{path}", body={}, headers=headers)
+        assert (refused.status_code, "Idempotency-Key" in refused.text) == (422, True)
+
+
 async def test_a_refused_request_stores_nothing_and_may_be_mended():
     async with opened() as api:
         key = await api.key(Role.PRODUCER)

@@ -338,3 +338,21 @@ def _jobs(rig: Rig) -> list[NewJob]:
                 return found  # type: ignore[return-value]
 
     return rig.ask(all_of)  # type: ignore[arg-type]
+
+
+async def test_empty_lines_count_too(monkeypatch):
+    monkeypatch.setattr(ingest, "MAX_LINES", 2_000)
+    monkeypatch.setattr(lines, "MAX_LINES", 2_000)
+    sent: list[int] = []
+
+    async def body() -> AsyncIterator[bytes]:
+        for number in range(100):
+            sent.append(number)
+            yield b"\n" * 1_000
+
+    async with opened() as api:
+        key = await api.key(Role.PRODUCER)
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/x-ndjson"}
+        got = await api.http.post("/v2/jobs:ingest", headers=headers, content=body())
+        assert json.loads(got.content)["summary"]["stopped"] == "too-many-lines"
+        assert len(sent) < 100

@@ -69,6 +69,18 @@ async def the_life_of_a_job(api: Api) -> None:
     assert ("job.cancel", "key1") in [(one.action, one.user_id) for one in audited]
 
 
+@pytest.mark.parametrize("when", [{"delay_seconds": 1e12}, {"run_at": "9999-12-31T23:59:59-14:00"}])
+async def test_a_job_that_is_due_after_the_last_year_does_not_break_lists(when):
+    async with opened() as api:
+        key = await api.key(Role.PRODUCER)
+        made = await api.call(key, "POST", "/v2/jobs", body={"task": "t", "id": "far", **when})
+        assert made.status_code == 201
+        everything = await api.key(Role.ADMIN, tenants=())
+        for form in ("json", "csv", "ndjson", "parquet"):
+            found = await api.call(everything, "GET", f"/v2/jobs?format={form}&fields=id,run_at")
+            assert (found.status_code, b"far" in found.content) == (200, True)
+
+
 async def test_an_edit_needs_the_version_that_was_seen():
     async with opened() as api:
         key = await api.key(Role.RESPONDER)

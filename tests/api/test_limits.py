@@ -8,8 +8,10 @@ import pytest
 
 from holdfast.api import limits
 from holdfast.api.limits import Bucket, LimitOptions, RequestLimits
+from holdfast.engines.protocol import messages
 from holdfast.model.access import Caller
 from holdfast.model.api_key import KeyText
+from holdfast.model.job import NewJob
 from holdfast.model.permissions import Role
 from holdfast.model.principal import Principal, local_principal
 from holdfast.operations.keys import KeyOperations, KeyView
@@ -115,6 +117,26 @@ async def test_a_tenant_has_at_most_so_many_unfinished_jobs():
         monotonic = api.application._answerer._bounded._monotonic  # type: ignore[attr-defined]
         api.application._answerer._bounded._monotonic = lambda: monotonic() + 1  # type: ignore[attr-defined]
         assert (await api.call(key, *post, body={"task": "t"})).status_code == 201
+
+
+async def test_the_protocol_of_remote_engines_has_the_same_quota():
+    async with opened(limits=LimitOptions(max_jobs=1)) as api:
+        key = await api.key(Role.PRODUCER)
+
+        async def send(tenant: str) -> int:
+            call = messages.EnqueueCall([NewJob(task="t", tenant=tenant)])
+            sent = messages.ENQUEUE.write_call(call)
+            return (await api.call(key, "POST", "/engine/v1/enqueue", body=sent)).status_code
+
+        # What is refused anyway costs another tenant nothing.
+        assert [await send(one) for one in ("other", "other", "acme", "acme")] == [422] * 2 + [
+            200,
+            422,
+        ]
+        other = await api.key(Role.PRODUCER, tenants=("other",))
+        made = await api.call(other, "POST", "/v2/jobs", body={"task": "t"})
+        assert made.status_code == 201
+        assert (await api.engine.counts())["default"].pending == 2
 
 
 async def test_a_repeat_of_what_was_taken_is_answered_over_the_quota():

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 
+import msgspec
 import pytest
 
 from holdfast.engines.client import engine as client_engine
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.client.http_endpoint import HttpEndpoint
 from holdfast.engines.contract import Admission, Receipt
+from holdfast.engines.entropy import random_bytes
 from holdfast.engines.lost_replies import SentEnqueue
 from holdfast.engines.protocol import messages
 from holdfast.http.credential_files import TlsFiles
-from holdfast.model.actions import CancelJobs
-from holdfast.model.api_key import KIND
+from holdfast.model.actions import CancelJobs, EditJobs
+from holdfast.model.api_key import KIND, ApiKey, KeySecret, new_key_text, secret_hash
 from holdfast.model.audit import Attribution, AuditEntry
 from holdfast.model.errors import (
     AccessDenied,
@@ -28,8 +30,12 @@ from holdfast.model.errors import (
     Unavailable,
     UnknownFormat,
 )
-from holdfast.model.job import NewJob, State
+from holdfast.model.event import NewEvent
+from holdfast.model.job import MAX_TIME_US, NewJob, State
+from holdfast.model.operation import NewOperation
 from holdfast.model.outcome import completed
+from holdfast.model.payload_condition import PayloadCondition
+from holdfast.model.payload_paths import Assignment
 from holdfast.model.permissions import Role
 from holdfast.model.record import Record
 from holdfast.model.search import Filter
@@ -216,6 +222,71 @@ async def test_only_who_may_do_everything_writes_keys_and_entries():
                 await engine.audit([AuditEntry("a", "b", "c", "eve")])
         everything = await there.engine(*EVERYTHING)
         assert await everything.records(KIND)
+
+
+@pytest.mark.parametrize("roles", [(Role.PRODUCER,), (Role.OPERATOR,), (Role.ADMIN,)])
+async def test_nobody_brings_a_key_along_with_a_change(roles):
+    text = new_key_text(random_bytes)
+    secrets = (KeySecret(secret_hash(text.secret), 1),)
+    key = ApiKey(
+        id=text.id, name="eve", roles=EVERYTHING, secrets=secrets, created_at_us=1, created_by="eve"
+    )
+    record = Record(KIND, key.id, msgspec.json.encode(key).decode(), MAX_TIME_US)
+    who = Attribution("eve", "x", once=record)
+    event = NewEvent(
+        event_type="a.b", entity_type="book", entity_id="b", actor_id="eve", tenant="acme"
+    )
+    async with remote() as there:
+        await there.store.enqueue([NewJob(task="t", id="a", tenant="acme")])
+        engine = await there.engine(*roles, tenants=["acme"])
+        with pytest.raises((AccessDenied, Forbidden)):
+            await engine.enqueue([NewJob(task="t", tenant="acme")], once=record)
+        with pytest.raises((AccessDenied, Forbidden)):
+            await engine.append([event], once=record)
+        with pytest.raises((AccessDenied, Forbidden)):
+            await engine.operate(CancelJobs(), Filter(ids=("a",)), who)
+        assert (await there.api.call(str(text), "GET", "/v2/me")).status_code == 401
+        assert await there.store.records(KIND, [key.id]) == []
+
+
+async def test_operations_tell_nothing_of_payloads_to_who_may_not_see_them():
+    async with remote() as there:
+        await there.store.enqueue([NewJob(task="t", id="a", payload={"text": PLANTED})])
+        edit = EditJobs((Assignment("payload.text", b'"%b"' % PLANTED.encode()),))
+        wanted = Filter(payload=(PayloadCondition.of(("text",), PLANTED),))
+        new = NewOperation(id="o", action=edit, wanted=wanted)
+        await there.store.start_operation(new, Attribution("ann", "x"))
+        viewer, responder = await there.engine(Role.VIEWER), await there.engine(Role.RESPONDER)
+        assert PLANTED in str(await responder.operation("o"))
+        assert PLANTED not in str([await viewer.operation("o"), await viewer.operations()])
+
+
+async def test_an_explanation_does_not_name_jobs_out_of_reach():
+    async with remote() as there:
+        for job_id, scope in ((PLANTED, "library:1"), ("a", "library:2")):
+            job = NewJob(task="t", id=job_id, tenant="acme", scope=scope, key="k", queue="q")
+            await there.store.enqueue([job])
+        near = await there.engine(Role.VIEWER, tenants=["acme"], scopes=["library:2"])
+        whole = await there.engine(Role.VIEWER, tenants=["acme"])
+        assert PLANTED in str(await whole.explain(["a"], tenant="acme"))
+        (found,) = await near.explain(["a"], tenant="acme")
+        assert found is not None
+        assert [one.kind.value for one in found.blockers] == ["key"]
+        assert PLANTED not in str(found)
+
+
+async def test_a_call_by_a_key_names_no_more_than_a_turn_of_the_store_should_take():
+    many = [f"n{number}" for number in range(10_001)]
+    async with remote() as there:
+        worker = await there.engine(Role.WORKER, tenants=["acme"])
+        for call in (
+            worker.claim(queues=many, worker="w"),
+            worker.claim(queues=["q"], tasks=many, worker="w"),
+            worker.get(many, tenant="acme"),
+        ):
+            with pytest.raises(InvalidInput, match="at most 10,000"):
+                await call
+        assert (await worker.claim(queues=many[1:], worker="w")).jobs == []
 
 
 def test_every_verb_of_the_protocol_is_one_that_is_checked():

@@ -29,7 +29,7 @@ from .engine_calls import EngineCalls, engine_path
 from .forwarded import TrustedProxies
 from .health import live, ready
 from .idempotency import KeyedCall, idempotency_key
-from .job_quota import QuotaEngine
+from .job_quota import QuotaEngine, RemoteQuotaEngine
 from .limits import LimitOptions, RequestLimits, give_back, limit_headers
 from .openapi import openapi_document
 from .problems import RequestRefused, refusal_of
@@ -68,7 +68,7 @@ class RequestAnswerer:
         self._bounded = QuotaEngine(engine, limits.max_jobs) if limits.max_jobs else engine
         self._cursor_secret = CursorSecret(engine)
         self._watch = ChangeWatch(engine)
-        self._engine_calls = EngineCalls(engine, self._denials)
+        self._engine_calls = EngineCalls(RemoteQuotaEngine(self._bounded), self._denials)
 
     def drain(self) -> None:
         """End what waits, streams at once: the server is about to stop."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 import msgspec
@@ -15,11 +15,10 @@ from holdfast.engines.protocol.messages import LeaseRef
 from holdfast.http.asgi import PeerGone
 from holdfast.model.errors import LeaseLost
 from holdfast.model.failure import REASONS, Failure, FailureClass, bounded
-from holdfast.model.job import MICROSECONDS
 from holdfast.model.outcome import Outcome, OutcomeKind, release
 from holdfast.model.permissions import Permission
 from holdfast.model.retry import RetryPolicy
-from holdfast.operations.views import JobView
+from holdfast.operations.views import JobView, date_of
 
 from .call import Answer, ApiCall, Route, invalid
 from .job_bodies import Shown, shown
@@ -183,7 +182,7 @@ async def extend_claims(call: ApiCall) -> Answer:
                 lease.id,
                 str(lease.token),
                 accepted=True,
-                lease_until=datetime.fromtimestamp(one.lease_until_us / MICROSECONDS, UTC),
+                lease_until=date_of(one.lease_until_us),
                 stop_requested=one.stop_requested,
             )
             for lease, one in zip(held, found, strict=True)
@@ -292,6 +291,7 @@ ROUTES: Sequence[Route] = (
         body=ClaimBody,
         example={"queues": ["mail"], "worker": "robot-1", "wait_seconds": 0.1},
         answers=ClaimedJobs,
+        takes_key=False,
     ),
     Route(
         operation_id="extendClaims",
@@ -303,6 +303,7 @@ ROUTES: Sequence[Route] = (
         body=ExtendBody,
         example={"held": [_HELD], "lease_seconds": 60},
         answers=list[LeaseAnswer],
+        takes_key=False,
     ),
     Route(
         operation_id="settleClaims",
@@ -314,6 +315,7 @@ ROUTES: Sequence[Route] = (
         body=SettleBody,
         example={"outcomes": [{**_HELD, "status": "completed", "result": {"sent": 1}}]},
         answers=list[LeaseAnswer],
+        takes_key=False,
     ),
     Route(
         operation_id="releaseClaims",
@@ -325,5 +327,6 @@ ROUTES: Sequence[Route] = (
         body=ReleaseBody,
         example={"held": [_HELD]},
         answers=list[LeaseAnswer],
+        takes_key=False,
     ),
 )

@@ -55,7 +55,7 @@ def idempotency_key(route: Route, headers: Mapping[str, str]) -> str | None:
     if key is None or route.method not in _CHANGING:
         return None
     if not route.takes_key:
-        raise invalid("Idempotency-Key", "not here: give each its own id, a resend is safe then")
+        raise invalid("Idempotency-Key", "this route takes none: it would not be kept")
     if not is_visible_ascii(key) or not 0 < len(key) <= NAME_LIMIT:
         problem = f"give 1 to {NAME_LIMIT} visible ASCII characters, once"
         raise invalid("Idempotency-Key", problem)

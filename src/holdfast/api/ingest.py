@@ -105,6 +105,7 @@ class _Ingest(Generic[T]):
         while not summary.stopped:
             lines = await self._reader.batch(COMMIT_LINES, COMMIT_SECONDS)
             if not lines:
+                summary.stopped = self._too_many()
                 break
             answers = await self._committed(lines)
             for one in answers:
@@ -120,6 +121,9 @@ class _Ingest(Generic[T]):
             return self._summary.stopped
         if self._call.draining():
             return "draining"
+        return self._too_many()
+
+    def _too_many(self) -> str:
         return "too-many-lines" if self._reader.count >= MAX_LINES else ""
 
     async def at_once(self) -> Parts:

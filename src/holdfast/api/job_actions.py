@@ -118,19 +118,11 @@ async def show_history(call: ApiCall) -> Answer:
 
 async def explain_job(call: ApiCall) -> Answer:
     """Return what keeps a job from running."""
-    engine = call.operations.engine
-    found = (await engine.explain([call.path["id"]], tenant=call.tenant))[0]
+    found = (await call.operations.engine.explain([call.path["id"]], tenant=call.tenant))[0]
     if found is None:
         raise JobNotFound(call.path["id"])
-    named = [one.job for one in found.blockers if one.job]
-    within_reach = await engine.get(named, tenant=call.tenant) if named else []
-    seen = {one.id for one in within_reach if one is not None}
     blocking = [
-        JobBlocker(
-            one.kind.value,
-            one.job if one.job in seen else "",
-            date_of(one.until_us) if one.until_us else None,
-        )
+        JobBlocker(one.kind.value, one.job, date_of(one.until_us) if one.until_us else None)
         for one in found.blockers
     ]
     job = found.job

@@ -10,11 +10,13 @@ from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine, OnDuplicate, Receipt
 from holdfast.engines.forwarding import ForwardingEngine
 from holdfast.model.access import SYSTEM, Caller
+from holdfast.model.errors import InvalidInput
 from holdfast.model.job import UNFINISHED, NewJob
 from holdfast.model.record import Record
 from holdfast.model.search import MAX_COUNT, Filter
 
 from .limits import MAX_BUCKETS, quota_exceeded
+from .problems import RequestRefused
 
 _COUNT_AGAIN_SECONDS = 1.0
 _COUNT_ANYWAY_SECONDS = 10.0
@@ -44,8 +46,9 @@ class QuotaEngine(ForwardingEngine):
         once: Record | None = None,
     ) -> list[Receipt]:
         """See ``Engine.enqueue``; raise ``RequestRefused`` if a tenant would have too many."""
-        for tenant, count in Counter(job.tenant for job in jobs).items():
-            await self._take(tenant, count)
+        if all(caller.can_access(job.tenant, job.scope) for job in jobs):  # else it is refused
+            for tenant, count in Counter(job.tenant for job in jobs).items():
+                await self._take(tenant, count)
         return await self.engine.enqueue(jobs, caller=caller, on_duplicate=on_duplicate, once=once)
 
     async def _take(self, tenant: str, count: int) -> None:
@@ -63,3 +66,23 @@ class QuotaEngine(ForwardingEngine):
         if not fits:
             text = f"the tenant has {held:,} of at most {self._max_jobs:,} unfinished jobs"
             raise quota_exceeded(text, ["jobs"], {"retry-after": "1"})
+
+
+class RemoteQuotaEngine(ForwardingEngine):
+    """Refuses by an error that the protocol of remote engines knows."""
+
+    async def enqueue(
+        self,
+        jobs: Sequence[NewJob],
+        *,
+        caller: Caller = SYSTEM,
+        on_duplicate: OnDuplicate = "refuse",
+        once: Record | None = None,
+    ) -> list[Receipt]:
+        """See ``Engine.enqueue``; raise ``InvalidInput`` if a tenant would have too many."""
+        try:
+            return await self.engine.enqueue(
+                jobs, caller=caller, on_duplicate=on_duplicate, once=once
+            )
+        except RequestRefused as refused:
+            raise InvalidInput("jobs", f"{refused.detail}: send them later") from None

@@ -111,6 +111,7 @@ ROUTES = (
         example={"name": "shop", "roles": ["producer"], "why": "the shop calls the API"},
         answers=NewKey,
         statuses=(201,),
+        takes_key=False,
     ),
     Route(
         operation_id="listKeys",
@@ -140,6 +141,7 @@ ROUTES = (
         body=KeyRotationBody,
         example={"why": "it was in a log", "overlap_seconds": 3600},
         answers=NewKey,
+        takes_key=False,
     ),
     Route(
         operation_id="revokeKey",
@@ -150,5 +152,6 @@ ROUTES = (
         summary="Revoke a key",
         parameters=("why",),
         answers=KeyView,
+        takes_key=False,
     ),
 )

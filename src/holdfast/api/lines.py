@@ -37,15 +37,20 @@ class LineReader:
     async def batch(self, most: int, seconds: float) -> list[Line]:
         """Return the next lines: so many, or those that come within so much time of the first.
 
-        At the end there are none. Raise as ``BodyStream.read`` does.
+        At the end, and after ``MAX_LINES``, there are none. Raise as ``BodyStream.read`` does.
         """
-        while not (self._lines or self._ended):
+        while not (self._lines or self._complete):
             await self._read()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while len(self._lines) < most and not self._ended:
+                while len(self._lines) < most and not self._complete:
                     await self._read()
         return [self._lines.popleft() for _line in range(min(most, len(self._lines)))]
+
+    @property
+    def _complete(self) -> bool:
+        """Whether no more is read: empty lines count too, or they would never end."""
+        return self._ended or self.count >= MAX_LINES
 
     async def _read(self) -> None:
         part = await self._stream.read()

@@ -22,7 +22,7 @@ async def list_projections(call: ApiCall) -> Answer:
 
 async def show_projection(call: ApiCall) -> Answer:
     """Return a projection: its lag, held keys, generation, and last rebuild."""
-    await call.require(Permission.COUNTS_READ)  # lag and held keys are counts
+    await call.require(Permission.COUNTS_READ)  # first, or a 404 would tell what is there
     return Answer(data=await operations_of(call).show(call.path["id"]))
 
 

@@ -24,6 +24,8 @@ from holdfast.model.history import AttemptRecord, History, Note
 from holdfast.model.job import MICROSECONDS, Job, State
 from holdfast.model.lifecycle import attempts_used
 
+_LAST_SECOND = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+
 
 class QueueRates(msgspec.Struct, frozen=True):
     """What flowed through a queue, of the whole store."""
@@ -421,5 +423,5 @@ def status_of(counts: Mapping[str, Counts], fleet: Sequence[WorkerProcess] = ())
 
 
 def date_of(moment_us: int) -> datetime:
-    """Return a time in microseconds as a date."""
-    return datetime.fromtimestamp(moment_us / MICROSECONDS, UTC)
+    """Return a time in microseconds as a date; one after the year 9999 as the end of it."""
+    return datetime.fromtimestamp(min(moment_us / MICROSECONDS, _LAST_SECOND), UTC)

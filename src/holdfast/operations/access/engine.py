@@ -25,7 +25,7 @@ from holdfast.engines.contract import (
 from holdfast.engines.dump.format import DumpRecord
 from holdfast.engines.read_models.contract import ReadModelStore
 from holdfast.model.access import DEFAULT_TENANT, SYSTEM, Caller
-from holdfast.model.actions import AnyAction
+from holdfast.model.actions import AnyAction, EditJobs
 from holdfast.model.audit import (
     WHOLE_AUDIT,
     Attribution,
@@ -36,7 +36,7 @@ from holdfast.model.audit import (
 )
 from holdfast.model.change_feed import ChangeMarks
 from holdfast.model.effects import ScheduleState
-from holdfast.model.errors import AccessDenied, Forbidden, LeaseLost
+from holdfast.model.errors import AccessDenied, Forbidden, InvalidInput, LeaseLost
 from holdfast.model.event import Event, EventReceipt, NewEvent
 from holdfast.model.event_search import EVERY_EVENT, EventFilter, EventPage
 from holdfast.model.explain import Explanation
@@ -65,6 +65,9 @@ from holdfast.model.subscription import Subscription
 from .denials import DenialLog
 from .needed import needed_for, needed_for_entry, only_pauses
 from .read_models import ConfinedReadModels
+
+MAX_ITEMS = 10_000
+"""How many names, ids, leases or outcomes one call by a key may have."""
 
 
 class AuthorizedEngine:
@@ -99,6 +102,7 @@ class AuthorizedEngine:
     ) -> list[Receipt]:
         """See ``Engine.enqueue``."""
         await self._require(Permission.JOB_CREATE)
+        await self._check_once(once)
         return await self._engine.enqueue(
             jobs, caller=self._reach(caller), on_duplicate=on_duplicate, once=once
         )
@@ -118,6 +122,8 @@ class AuthorizedEngine:
     ) -> Claim:
         """See ``Engine.claim``."""
         await self._require(Permission.JOB_CLAIM)
+        for field, items in (("queues", queues), ("tasks", tasks or ()), ("settle", settle)):
+            self._check_number(field, items)
         return await self._engine.claim(
             queues=queues,
             worker=worker,
@@ -135,6 +141,7 @@ class AuthorizedEngine:
     ) -> list[LeaseLost | None]:
         """See ``Engine.settle``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("outcomes", outcomes)
         return await self._engine.settle(outcomes, caller=self._reach(caller))
 
     async def extend(
@@ -142,6 +149,7 @@ class AuthorizedEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.extend``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("held", held)
         return await self._engine.extend(
             held, lease_seconds=lease_seconds, caller=self._reach(caller)
         )
@@ -151,6 +159,7 @@ class AuthorizedEngine:
     ) -> list[Renewal | LeaseLost]:
         """See ``Engine.leases``."""
         await self._require(Permission.JOB_CLAIM)
+        self._check_number("held", held)
         return await self._engine.leases(held, caller=self._reach(caller))
 
     async def reclaim(
@@ -167,7 +176,7 @@ class AuthorizedEngine:
         found = await self._engine.reclaim(
             limit=limit,
             forced=forced,
-            attribution=None if attribution is None else self._signed(attribution),
+            attribution=None if attribution is None else await self._signed(attribution),
             every_seconds=every_seconds,
             caller=self._reach(caller),
         )
@@ -179,6 +188,7 @@ class AuthorizedEngine:
     ) -> list[Job | None]:
         """See ``Engine.get``: who may be given any job may also ask what became of it."""
         await self._require(self._seeing(Permission.JOB_READ))
+        self._check_number("ids", ids)
         found = await self._engine.get(ids, tenant=tenant, caller=self._reach(caller))
         return [None if job is None else self._shown(job) for job in found]
 
@@ -238,8 +248,15 @@ class AuthorizedEngine:
     ) -> list[Explanation | None]:
         """See ``Engine.explain``."""
         await self._require(Permission.JOB_READ)
-        found = await self._engine.explain(ids, tenant=tenant, caller=self._reach(caller))
-        return [None if one is None else replace(one, job=self._shown(one.job)) for one in found]
+        reach = self._reach(caller)
+        found = await self._engine.explain(ids, tenant=tenant, caller=reach)
+        named = {other.job for one in found if one for other in one.blockers if other.job}
+        seen: set[str] = set()
+        if named and not reach.unlimited:
+            others = await self._engine.get(sorted(named), tenant=tenant, caller=reach)
+            seen = {one.id for one in others if one is not None}
+        hidden = frozenset() if reach.unlimited else named - seen
+        return [None if one is None else self._shown_explanation(one, hidden) for one in found]
 
     async def validate(self) -> list[str]:
         """See ``Engine.validate``."""
@@ -260,7 +277,7 @@ class AuthorizedEngine:
             await self._require(needed)
         await self._require_for(wanted)
         done = await self._engine.operate(
-            action, wanted, self._signed(attribution), limit=limit, caller=self._reach(caller)
+            action, wanted, await self._signed(attribution), limit=limit, caller=self._reach(caller)
         )
         return replace(done, jobs=[self._shown(job) for job in done.jobs])
 
@@ -276,7 +293,11 @@ class AuthorizedEngine:
         """See ``Engine.edit``."""
         await self._require(Permission.JOB_EDIT)
         edited = await self._engine.edit(
-            job, changes, self._signed(attribution), version=version, caller=self._reach(caller)
+            job,
+            changes,
+            await self._signed(attribution),
+            version=version,
+            caller=self._reach(caller),
         )
         return self._shown(edited)
 
@@ -291,6 +312,7 @@ class AuthorizedEngine:
         await self._require(Permission.EVENT_APPEND)
         if any(event.supersedes for event in events):
             await self._require(Permission.EVENT_CORRECT)
+        await self._check_once(once)
         return await self._engine.append(events, caller=self._reach(caller), once=once)
 
     async def get_events(
@@ -298,6 +320,7 @@ class AuthorizedEngine:
     ) -> list[Event | None]:
         """See ``Engine.get_events``; an event comes without data that may not be seen."""
         await self._require(Permission.JOB_READ)
+        self._check_number("ids", ids)
         found = await self._engine.get_events(ids, tenant=tenant, caller=self._reach(caller))
         return [None if event is None else self._shown_event(event) for event in found]
 
@@ -340,7 +363,7 @@ class AuthorizedEngine:
         """See ``Engine.set_subscription``."""
         await self._require(Permission.PROJECTION_REBUILD)
         return await self._engine.set_subscription(
-            name, subscription, self._signed(attribution), caller=self._reach(caller)
+            name, subscription, await self._signed(attribution), caller=self._reach(caller)
         )
 
     @property
@@ -367,7 +390,7 @@ class AuthorizedEngine:
         """See ``Engine.set_projection``."""
         await self._require(Permission.PROJECTION_REBUILD)
         await self._engine.set_projection(
-            state, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            state, await self._signed(attribution), expected=expected, caller=self._reach(caller)
         )
 
     async def fanout_settled(self, version: int) -> bool:
@@ -397,7 +420,11 @@ class AuthorizedEngine:
         pauses = only_pauses(expected, policy)
         await self._require(Permission.QUEUE_PAUSE if pauses else Permission.QUEUE_POLICY)
         await self._engine.set_policy(
-            queue, policy, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            queue,
+            policy,
+            await self._signed(attribution),
+            expected=expected,
+            caller=self._reach(caller),
         )
 
     async def flags(self) -> Mapping[str, bool]:
@@ -426,7 +453,7 @@ class AuthorizedEngine:
             kind,
             name,
             after,
-            self._signed(attribution),
+            await self._signed(attribution),
             expected=expected,
             caller=self._reach(caller),
         )
@@ -437,7 +464,7 @@ class AuthorizedEngine:
         """See ``Engine.set_flag``."""
         await self._require(Permission.FLAG_SET)
         await self._engine.set_flag(
-            name, self._signed(attribution), on=on, caller=self._reach(caller)
+            name, await self._signed(attribution), on=on, caller=self._reach(caller)
         )
 
     async def schedules(self) -> Mapping[str, ScheduleState]:
@@ -457,7 +484,11 @@ class AuthorizedEngine:
         """See ``Engine.set_schedule``."""
         await self._require(Permission.SCHEDULE_SET)
         await self._engine.set_schedule(
-            name, schedule, self._signed(attribution), expected=expected, caller=self._reach(caller)
+            name,
+            schedule,
+            await self._signed(attribution),
+            expected=expected,
+            caller=self._reach(caller),
         )
 
     async def outages(self, *, ended: bool = False) -> list[Outage]:
@@ -476,7 +507,7 @@ class AuthorizedEngine:
         """See ``Engine.set_outage``."""
         await self._require(Permission.OUTAGE_SET)
         return await self._engine.set_outage(
-            dependency, self._signed(attribution), on=on, caller=self._reach(caller)
+            dependency, await self._signed(attribution), on=on, caller=self._reach(caller)
         )
 
     async def changes(self, *, caller: Caller = SYSTEM) -> ChangeMarks:
@@ -496,27 +527,30 @@ class AuthorizedEngine:
             await self._require(needed)
         await self._require_for(new.wanted)
         return await self._engine.start_operation(
-            new, self._signed(attribution), caller=self._reach(caller)
+            new, await self._signed(attribution), caller=self._reach(caller)
         )
 
     async def advance_operation(self, operation_id: str) -> OperationStep:
         """See ``Engine.advance_operation``."""
         await self._require(Permission.JOB_REPLAY, everything=True)
-        return await self._engine.advance_operation(operation_id)
+        step = await self._engine.advance_operation(operation_id)
+        return replace(step, operation=self._shown_operation(step.operation))
 
     async def operations(
         self, *, running: bool = False, limit: int = 100, caller: Caller = SYSTEM
     ) -> list[Operation]:
         """See ``Engine.operations``."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.operations(
+        found = await self._engine.operations(
             running=running, limit=limit, caller=self._reach(caller)
         )
+        return [self._shown_operation(one) for one in found]
 
     async def operation(self, operation_id: str, *, caller: Caller = SYSTEM) -> Operation:
         """See ``Engine.operation``."""
         await self._require(Permission.JOB_READ)
-        return await self._engine.operation(operation_id, caller=self._reach(caller))
+        found = await self._engine.operation(operation_id, caller=self._reach(caller))
+        return self._shown_operation(found)
 
     async def change_operation(
         self,
@@ -530,9 +564,10 @@ class AuthorizedEngine:
         operation = await self._engine.operation(operation_id, caller=self._reach(caller))
         for needed in needed_for(operation.action, 1):
             await self._require(needed)
-        return await self._engine.change_operation(
-            operation_id, change, self._signed(attribution), caller=self._reach(caller)
+        changed = await self._engine.change_operation(
+            operation_id, change, await self._signed(attribution), caller=self._reach(caller)
         )
+        return self._shown_operation(changed)
 
     async def set_group(
         self,
@@ -545,7 +580,7 @@ class AuthorizedEngine:
         """See ``Engine.set_group``."""
         await self._require(Permission.GROUP_SET)
         return await self._engine.set_group(
-            group_id, change, self._signed(attribution), caller=self._reach(caller)
+            group_id, change, await self._signed(attribution), caller=self._reach(caller)
         )
 
     async def announce(
@@ -584,7 +619,7 @@ class AuthorizedEngine:
         return await self._engine.command(
             command,
             process_ids,
-            self._signed(attribution),
+            await self._signed(attribution),
             ttl_seconds=ttl_seconds,
             caller=self._reach(caller),
         )
@@ -697,8 +732,20 @@ class AuthorizedEngine:
         """Return what is needed to see what a worker has to see."""
         return Permission.JOB_CLAIM if self.principal.may(Permission.JOB_CLAIM) else permission
 
-    def _signed(self, attribution: Attribution) -> Attribution:
+    async def _check_once(self, once: Record | None) -> None:
+        """Raise if somebody brings a record along who may not write records: it could be a key."""
+        if once is not None:
+            await self._require_all(Permission.KEY_MANAGE)
+
+    def _check_number(self, field: str, items: Collection[object]) -> None:
+        """Raise ``InvalidInput`` for more than one turn of the store should take for a key."""
+        who = self.principal
+        if len(items) > MAX_ITEMS and who.key_id and not who.unrestricted:
+            raise InvalidInput(field, f"{len(items):,} of them: give at most {MAX_ITEMS:,}")
+
+    async def _signed(self, attribution: Attribution) -> Attribution:
         """Return who does it as the key says: over the network nobody acts in another's name."""
+        await self._check_once(attribution.once)
         who = self.principal
         if not who.key_id or who.unrestricted:
             return attribution
@@ -742,6 +789,24 @@ class AuthorizedEngine:
             return found
         notes = [replace(note, before=None) for note in found.notes]
         return replace(found, job=self._shown(found.job), notes=notes)
+
+    def _shown_explanation(self, found: Explanation, hidden: Collection[str]) -> Explanation:
+        """Return an explanation as it may be seen: without the names and states of these jobs."""
+        blockers = tuple(
+            replace(one, job="", state=None) if one.job in hidden else one for one in found.blockers
+        )
+        return replace(found, job=self._shown(found.job), blockers=blockers)
+
+    def _shown_operation(self, operation: Operation) -> Operation:
+        """Return an operation as it may be seen: its filter and its edits tell of payloads."""
+        if self.principal.may(Permission.PAYLOAD_READ):
+            return operation
+        action, wanted = operation.action, operation.wanted
+        if isinstance(action, EditJobs):
+            action = EditJobs()
+        if wanted.about_payloads:
+            wanted = replace(wanted, payload=(), without=())
+        return replace(operation, action=action, wanted=wanted)
 
     def _shown_event(self, event: Event) -> Event:
         """Return an event as it may be seen."""

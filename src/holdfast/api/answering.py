@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +39,9 @@ from .response import Response, plain, success
 from .routing import METRICS_PATH, Match, find_route
 from .streaming import StreamedAnswer
 
+if TYPE_CHECKING:
+    from .oidc import TokenVerifier
+
 _OLDER = b"/v1/"
 
 
@@ -50,6 +54,8 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics_token: TokenFile | None = None
     """Who has it may read the metrics of this process, and nothing else."""
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    tokens: TokenVerifier | None = None
+    """Checks the tokens of an identity provider, which then count beside keys."""
 
 
 class RequestAnswerer:
@@ -61,7 +67,7 @@ class RequestAnswerer:
         self._engine = engine
         self._options = options
         self._metrics = metrics
-        self._authenticator = Authenticator(engine)
+        self._authenticator = Authenticator(engine, options.tokens)
         self._denials = DenialLog(engine)
         limits = options.limits
         self._limits = RequestLimits(limits)

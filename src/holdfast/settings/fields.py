@@ -167,6 +167,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_trusted_proxies: str | None = None
     """The addresses or networks of proxies before the API, separated by commas: what they say of
     who asks (``X-Forwarded-For``) is believed. None: nobody is."""
+    api_oidc_issuer: str | None = None
+    """The ``iss`` of the tokens that the API takes beside keys; None: it takes none. It needs
+    api_oidc_audience, api_oidc_jwks and api_oidc_roles, and the extra ``oidc``."""
+    api_oidc_audience: str | None = None
+    """The ``aud`` that a token must have."""
+    api_oidc_jwks: str | None = None
+    """The public keys of the issuer: a file, or an https address."""
+    api_oidc_roles: str | None = None
+    """Which value of the claim of roles gives which role, such as ``ops=operator,sre=responder``;
+    other values give none."""
+    api_oidc_roles_claim: str = "roles"
+    """The claim of roles: its name, or a path such as ``realm_access.roles``."""
+    api_oidc_tenants_claim: str = "tenants"
+    """The claim of tenants; ``*`` in it: all of them. A token without it is refused."""
+    api_oidc_scopes_claim: str | None = None
+    """The claim of scopes inside a tenant; ``*`` in it: all of them. A token without it is refused.
+    None: every token reaches all scopes of its tenants."""
     log_level: LogLevel = "info"
     """The lowest level that is logged."""
     log_format: LogFormat = "auto"

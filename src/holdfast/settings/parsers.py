@@ -20,6 +20,7 @@ from holdfast.model.job import (
 from holdfast.model.redaction import shown
 from holdfast.model.schema_name import check_schema
 
+from .oidc_values import https_url, key_set_place, role_map
 from .store_url import database_url, file_path, is_server, store
 
 SyncName = Literal["always", "interval", "off"]
@@ -302,6 +303,13 @@ PARSERS: Mapping[str, Parser] = {
     "api_tls_cert_file": _or_none(file_path, ()),
     "api_tls_key_file": _or_none(file_path, ()),
     "api_trusted_proxies": _or_none(_networks, ()),
+    "api_oidc_issuer": _or_none(https_url, ("none",)),
+    "api_oidc_audience": _or_none(_name, ()),
+    "api_oidc_jwks": _or_none(key_set_place, ()),
+    "api_oidc_roles": _or_none(role_map, ()),
+    "api_oidc_roles_claim": _name,
+    "api_oidc_tenants_claim": _name,
+    "api_oidc_scopes_claim": _or_none(_name, ("none",)),
     "log_level": _word(get_args(LogLevel)),
     "log_format": _word(get_args(LogFormat)),
     "flags": _flags,

@@ -39,6 +39,7 @@ class Api:
         engine: Engine,
         limits: LimitOptions | None = None,
         tokens: TokenVerifier | None = None,
+        looking: Engine | None = None,
     ) -> None:
         self.engine = engine
         options = ServiceOptions(
@@ -47,7 +48,7 @@ class Api:
             declared=declarations(),
             tokens=tokens,
         )
-        self.application = ApiApplication(engine, options)
+        self.application = ApiApplication(engine, options, looking)
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0

@@ -61,6 +61,7 @@ SAMPLES: dict[str, tuple[str, object]] = {
     "api_tls_cert_file": ("tls.crt", "tls.crt"),
     "api_tls_key_file": ("tls.key", "tls.key"),
     "api_trusted_proxies": ("10.0.0.0/8,::1", "10.0.0.0/8,::1"),
+    "api_statement_timeout_seconds": ("500ms", 0.5),
     "api_oidc_issuer": ("https://id.example.org/", "https://id.example.org/"),
     "api_oidc_audience": ("holdfast", "holdfast"),
     "api_oidc_jwks": ("https://id.example.org/jwks", "https://id.example.org/jwks"),

@@ -119,6 +119,7 @@ EFFECTS: dict[str, Effect] = {
     "api_trusted_proxies": Effect(
         lambda **said: see.api(**said).trusted_proxies, "10.0.0.1,::1", ("",), ("10.0.0.1", "::1")
     ),
+    "api_statement_timeout_seconds": Effect(on_server.looking_timeout, "5s", "2s", "5s"),
     "api_oidc_issuer": Effect(
         lambda **said: see.token_grants("api_oidc_issuer", **said), ISSUER, None, GRANTED
     ),

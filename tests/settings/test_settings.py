@@ -305,6 +305,7 @@ BAD: list[tuple[str, object]] = [
         for field in ("api_oidc_issuer", "api_oidc_jwks")
         for value in ("http://a.org", "https://", "https://u:p@a.org", "https://a b", "", 5)
     ),
+    *(("api_statement_timeout_seconds", value) for value in (0, "2d", None)),
     *(("api_oidc_audience", value) for value in ("", "a\0b", 5)),
     *(
         ("api_oidc_roles", value)

@@ -61,8 +61,14 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
 class RequestAnswerer:
     """Answers requests; raises ``RequestRefused`` or an error of Holdfast."""
 
-    def __init__(self, engine: Engine, options: ServiceOptions, metrics: HttpMetrics) -> None:
-        """``engine`` is the store itself: every call goes through the checks of its key."""
+    def __init__(
+        self, engine: Engine, looking: Engine, options: ServiceOptions, metrics: HttpMetrics
+    ) -> None:
+        """``engine`` is the store itself, and ``looking`` too, for what only reads.
+
+        Every call goes through the checks of its key.
+        """
+        self._looking = looking
         self.draining = False
         self._engine = engine
         self._options = options
@@ -131,7 +137,9 @@ class RequestAnswerer:
         taken = self._limits.admit(principal)
         key = idempotency_key(match.route, request.headers)
         once = None if key is None else OnceEngine(self._bounded)
-        call = await self._call(request, match, principal, once or self._bounded)
+        reads = match.route.method == "GET"
+        engine = self._looking if reads else once or self._bounded
+        call = await self._call(request, match, principal, engine)
         if match.route.permission is not None:
             await call.require(match.route.permission, everything=match.route.everything)
         call.check_parameters(match.route.parameters)

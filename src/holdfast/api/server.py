@@ -26,7 +26,7 @@ from holdfast.model.principal import local_principal
 from holdfast.operations.keys import KeyOperations
 from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
-from holdfast.stores.opening import connect_postgres, open_client
+from holdfast.stores.opening import connect_for_looking, connect_postgres, open_client
 
 from .answering import ServiceOptions
 from .application import ApiApplication
@@ -109,7 +109,11 @@ async def serve(
             proxies=proxies,
             tokens=tokens,
         )
-        application = ApiApplication(engine, service)
+        looking = None
+        if settings.on_server:
+            looking = await connect_for_looking(settings)
+            stack.push_async_callback(looking.close)
+        application = ApiApplication(engine, service, looking)
         sock = sock or bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
         stopped = asyncio.Event()

@@ -167,6 +167,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_trusted_proxies: str | None = None
     """The addresses or networks of proxies before the API, separated by commas: what they say of
     who asks (``X-Forwarded-For``) is believed. None: nobody is."""
+    api_statement_timeout_seconds: float = 2.0
+    """The timeout of a statement on a PostgreSQL server that only reads for a GET of the API."""
     api_oidc_issuer: str | None = None
     """The ``iss`` of the tokens that the API takes beside keys; None: it takes none. It needs
     api_oidc_audience, api_oidc_jwks and api_oidc_roles, and the extra ``oidc``."""

@@ -303,6 +303,7 @@ PARSERS: Mapping[str, Parser] = {
     "api_tls_cert_file": _or_none(file_path, ()),
     "api_tls_key_file": _or_none(file_path, ()),
     "api_trusted_proxies": _or_none(_networks, ()),
+    "api_statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
     "api_oidc_issuer": _or_none(https_url, ("none",)),
     "api_oidc_audience": _or_none(_name, ()),
     "api_oidc_jwks": _or_none(key_set_place, ()),

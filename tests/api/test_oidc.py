@@ -115,7 +115,7 @@ WRONG: dict[str, Callable[[], str]] = {
         {"kid": "ec", "crit": ["x"], "x": 1},
     ),
     "deep": lambda: f"{part(b'[' * 9_000)}.a.b",
-    "too long": lambda: EC.token(more="x" * 20_000),
+    "too long": lambda: EC.token(filler="x" * 20_000),
     "no JSON": lambda: "a.b.c",
     "empty": lambda: "..",
 }

@@ -104,6 +104,13 @@ FORMS: Mapping[str, str] = {
     "api_tls_key_file": "the path of a file",
     "api_trusted_proxies": "addresses or networks separated by commas, such as `10.0.0.0/8`",
     "api_metrics_token_file": "the path of a file",
+    "api_oidc_issuer": "an address, such as `https://login.example.org`, as tokens have it",
+    "api_oidc_audience": "a name",
+    "api_oidc_jwks": "the path of a file, or an address such as `https://login.example.org/jwks`",
+    "api_oidc_roles": "a mapping of values to roles; in one line `ops=operator,sre=responder`",
+    "api_oidc_roles_claim": "the name of a claim, or a path",
+    "api_oidc_tenants_claim": "the name of a claim, or a path",
+    "api_oidc_scopes_claim": "the name of a claim, or a path",
     "flags": "a mapping of names to `on` or `off`; in one line `auto_replay=on,fast=off`",
 }
 """The values of settings that are neither a number, a duration nor one of a few words."""

@@ -11,6 +11,7 @@ import httpx
 from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.limits import LimitOptions
+from holdfast.api.oidc import TokenVerifier
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.event import NewEvent
@@ -33,12 +34,21 @@ WHO = Author("ann", "a test")
 class Api:
     """Makes keys, and calls with them."""
 
-    def __init__(self, engine: Engine, limits: LimitOptions | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        limits: LimitOptions | None = None,
+        tokens: TokenVerifier | None = None,
+        looking: Engine | None = None,
+    ) -> None:
         self.engine = engine
         options = ServiceOptions(
-            default_max_attempts=3, limits=limits or LimitOptions(), declared=declarations()
+            default_max_attempts=3,
+            limits=limits or LimitOptions(),
+            declared=declarations(),
+            tokens=tokens,
         )
-        self.application = ApiApplication(engine, options)
+        self.application = ApiApplication(engine, options, looking)
         transport = httpx.ASGITransport(self.application)  # type: ignore[arg-type]
         self.http = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1")
         self._made = 0
@@ -154,10 +164,12 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def opened(
-    engine: Engine | None = None, limits: LimitOptions | None = None
+    engine: Engine | None = None,
+    limits: LimitOptions | None = None,
+    tokens: TokenVerifier | None = None,
 ) -> AsyncIterator[Api]:
     """Open the API on an engine, by default one in memory."""
-    api = Api(engine or MemoryEngine(), limits)
+    api = Api(engine or MemoryEngine(), limits, tokens)
     async with api.http:
         yield api
     await api.engine.close()

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from holdfast.api.server import ApiOptions, api_options
+from holdfast.api.server import ApiOptions, api_options, token_verifier
 from holdfast.daemon.daemon import Daemon
 from holdfast.daemon.worker_settings import worker_options
 from holdfast.engines.client.engine import ClientEngine
@@ -40,6 +40,7 @@ from holdfast.stores.opening import own_journal, remote_endpoint
 from holdfast.worker.app_loader import load_registry
 from holdfast.worker.builtin_tasks import SIMULATE
 from holdfast.worker.registry import Registry
+from tests.api.issuer import Issuer
 from tests.worker.world import World, spec_of
 
 T = TypeVar("T")
@@ -533,6 +534,23 @@ def metrics_answer(host: str = "localhost", **said: object) -> int | str:
 def api(**said: object) -> ApiOptions:
     """How the process beside a daemon serves the API."""
     return api_options(settings_of(**said))
+
+
+def token_grants(without: str, **said: object) -> object:
+    """Return what a token grants by these settings, or which of them is refused."""
+    issuer = Issuer()
+    Path("jwks.json").write_text(issuer.document())
+    needed = {**issuer.settings("jwks.json"), "api_oidc_roles": "ops=operator,sre=responder"}
+    needed.pop(without, None)
+    more = {"groups": ["sre"], "areas": ["library:42"], "libraries": "beta"}
+    try:
+        verifier = token_verifier(settings_of(**{**needed, **said}))
+    except InvalidInput as error:
+        return error.problem
+    if verifier is None:
+        return None
+    key = asyncio.run(verifier.key(issuer.token(more)))
+    return key.roles, key.tenants, key.scopes
 
 
 def serves_api(**said: object) -> bool:

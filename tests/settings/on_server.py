@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 
+from holdfast.engines.postgres.engine import PostgresEngine
 from holdfast.engines.postgres.schema.migrate import migrate
 from holdfast.model.errors import EngineClosed
 from holdfast.model.job import NewJob
 from holdfast.projections.chronicle import ENTRIES
-from holdfast.stores.opening import connect_postgres
+from holdfast.settings import Settings
+from holdfast.stores.opening import connect_for_looking, connect_postgres
 from tests.engines.postgres.servers import Databases
 
 from .observing import PATIENCE_SECONDS, settings_of, until
@@ -96,9 +99,21 @@ async def _steady(url: str) -> int:
 
 def statement_timeout(server: Databases, **said: object) -> str:
     """After how long the server gives a statement up."""
+    return _timeout_with(server, connect_postgres, said)
 
+
+def looking_timeout(server: Databases, **said: object) -> str:
+    """After how long the server gives a statement of a GET up."""
+    return _timeout_with(server, connect_for_looking, said)
+
+
+def _timeout_with(
+    server: Databases,
+    connect: Callable[[Settings], Awaitable[PostgresEngine]],
+    said: dict[str, object],
+) -> str:
     async def look(url: str) -> str:
-        engine = await connect_postgres(settings_of(store=url, **said))
+        engine = await connect(settings_of(store=url, **said))
         connection = await engine._database.connect()
         found = await (await connection.execute("SHOW statement_timeout")).fetchone()
         await connection.close()

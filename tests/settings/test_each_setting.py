@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.engines.contract import OWN_SLOT_PREFIX
 from holdfast.settings import Settings
+from tests.api.issuer import ISSUER
 
 from . import observing as see
 from . import on_server
@@ -23,6 +24,7 @@ class Effect(NamedTuple):
     then: object
 
 
+GRANTED = ("operator",), ("acme",), ()
 PLACES = ["data", "data/log", "data/snapshots"]
 EFFECTS: dict[str, Effect] = {
     "store": Effect(see.made, "s", PLACES, ["s", "s/log", "s/snapshots"]),
@@ -122,6 +124,34 @@ EFFECTS: dict[str, Effect] = {
     "api_tenant_jobs": Effect(lambda **said: see.api(**said).limits.max_jobs, 7, 0, 7),
     "api_metrics_token_file": Effect(
         lambda **said: see.api(**said).metrics_token_file, "token", "", "token"
+    ),
+    "api_statement_timeout_seconds": Effect(on_server.looking_timeout, "5s", "2s", "5s"),
+    "api_oidc_issuer": Effect(
+        lambda **said: see.token_grants("api_oidc_issuer", **said), ISSUER, None, GRANTED
+    ),
+    "api_oidc_audience": Effect(
+        lambda **said: see.token_grants("api_oidc_audience", **said),
+        *("holdfast", "it needs api_oidc_audience too", GRANTED),
+    ),
+    "api_oidc_jwks": Effect(
+        lambda **said: see.token_grants("api_oidc_jwks", **said),
+        *("jwks.json", "it needs api_oidc_jwks too", GRANTED),
+    ),
+    "api_oidc_roles": Effect(
+        lambda **said: see.token_grants("api_oidc_roles", **said),
+        *("ops=operator", "it needs api_oidc_roles too", GRANTED),
+    ),
+    "api_oidc_roles_claim": Effect(
+        lambda **said: see.token_grants("", **said),
+        *("groups", GRANTED, (("responder",), ("acme",), ())),
+    ),
+    "api_oidc_tenants_claim": Effect(
+        lambda **said: see.token_grants("", **said),
+        *("libraries", GRANTED, (("operator",), ("beta",), ())),
+    ),
+    "api_oidc_scopes_claim": Effect(
+        lambda **said: see.token_grants("", **said),
+        *("areas", GRANTED, (("operator",), ("acme",), ("library:42",))),
     ),
     "log_level": Effect(lambda **said: bool(see.logged(**said)), "error", True, False),
     "log_format": Effect(lambda **said: set(see.logged(**said)), "console", {"json"}, {"text"}),

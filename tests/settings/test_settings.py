@@ -300,6 +300,20 @@ BAD: list[tuple[str, object]] = [
     *(("api_allowed_hosts", value) for value in ("a b", "a,,b", "a:9090", "*.a", "/", 5)),
     *(("api_tls_cert_file", value) for value in ("", "a\0b", 5)),
     *(("api_tls_key_file", value) for value in ("", "a\0b", 5)),
+    *(
+        (field, value)
+        for field in ("api_oidc_issuer", "api_oidc_jwks")
+        for value in ("http://a.org", "https://", "https://u:p@a.org", "https://a b", "", 5)
+    ),
+    *(("api_statement_timeout_seconds", value) for value in (0, "2d", None)),
+    *(("api_oidc_audience", value) for value in ("", "a\0b", 5)),
+    *(
+        ("api_oidc_roles", value)
+        for value in ("", "ops", "=admin", "a=root", "a=viewer,a=admin", 5)
+    ),
+    *(("api_oidc_roles_claim", value) for value in ("", None, 5)),
+    *(("api_oidc_tenants_claim", value) for value in ("", None, 5)),
+    *(("api_oidc_scopes_claim", value) for value in ("", 5)),
     *(("api_trusted_proxies", value) for value in ("", "10.0.0.1/8", "a.org", "1.2.3.4,,", 5)),
     *(("api_key_rate", value) for value in (-1, 100_000_001, "many", None, True, "")),
     *(("api_tenant_rate", value) for value in (-1, 100_000_001, "many", None, True, "")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -38,6 +39,9 @@ from .response import Response, plain, success
 from .routing import METRICS_PATH, Match, find_route
 from .streaming import StreamedAnswer
 
+if TYPE_CHECKING:
+    from .oidc import TokenVerifier
+
 _OLDER = b"/v1/"
 
 
@@ -50,18 +54,26 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     metrics_token: TokenFile | None = None
     """Who has it may read the metrics of this process, and nothing else."""
     proxies: TrustedProxies = msgspec.field(default_factory=TrustedProxies)
+    tokens: TokenVerifier | None = None
+    """Checks the tokens of an identity provider, which then count beside keys."""
 
 
 class RequestAnswerer:
     """Answers requests; raises ``RequestRefused`` or an error of Holdfast."""
 
-    def __init__(self, engine: Engine, options: ServiceOptions, metrics: HttpMetrics) -> None:
-        """``engine`` is the store itself: every call goes through the checks of its key."""
+    def __init__(
+        self, engine: Engine, looking: Engine, options: ServiceOptions, metrics: HttpMetrics
+    ) -> None:
+        """``engine`` is the store itself, and ``looking`` too, for what only reads.
+
+        Every call goes through the checks of its key.
+        """
+        self._looking = looking
         self.draining = False
         self._engine = engine
         self._options = options
         self._metrics = metrics
-        self._authenticator = Authenticator(engine)
+        self._authenticator = Authenticator(engine, options.tokens)
         self._denials = DenialLog(engine)
         limits = options.limits
         self._limits = RequestLimits(limits)
@@ -125,7 +137,9 @@ class RequestAnswerer:
         taken = self._limits.admit(principal)
         key = idempotency_key(match.route, request.headers)
         once = None if key is None else OnceEngine(self._bounded)
-        call = await self._call(request, match, principal, once or self._bounded)
+        reads = match.route.method == "GET"
+        engine = self._looking if reads else once or self._bounded
+        call = await self._call(request, match, principal, engine)
         if match.route.permission is not None:
             await call.require(match.route.permission, everything=match.route.everything)
         call.check_parameters(match.route.parameters)

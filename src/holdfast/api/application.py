@@ -28,10 +28,15 @@ _NO_SNIFF = {
 class ApiApplication:
     """Answers every request, and counts them."""
 
-    def __init__(self, engine: Engine, options: ServiceOptions) -> None:
-        """``engine`` is the store itself: every call goes through the checks of its key."""
+    def __init__(
+        self, engine: Engine, options: ServiceOptions, looking: Engine | None = None
+    ) -> None:
+        """``engine`` is the store itself: every call goes through the checks of its key.
+
+        ``looking`` is the same store for what only reads; None: there is no other way to it.
+        """
         self._metrics = HttpMetrics()
-        self._answerer = RequestAnswerer(engine, options, self._metrics)
+        self._answerer = RequestAnswerer(engine, looking or engine, options, self._metrics)
 
     def drain(self) -> None:
         """End what waits, streams at once: the server is about to stop."""

@@ -1,10 +1,11 @@
-"""From the key of a request to who makes it."""
+"""From the key or the token of a request to who makes it."""
 
 from __future__ import annotations
 
 import hmac
 from collections import Counter
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from holdfast.engines.clock import monotonic as system_monotonic
 from holdfast.engines.contract import Engine
@@ -16,6 +17,9 @@ from holdfast.operations.keys import KeyOperations
 
 from .problems import RequestRefused
 
+if TYPE_CHECKING:
+    from .oidc import TokenVerifier
+
 _USE_EVERY_SECONDS = 60.0
 _MOST_USES = 10_000
 _CHALLENGE = {"www-authenticate": 'Bearer realm="holdfast"'}
@@ -24,7 +28,14 @@ _CHALLENGE = {"www-authenticate": 'Bearer realm="holdfast"'}
 class Authenticator:
     """Knows who has a key."""
 
-    def __init__(self, engine: Engine, monotonic: Callable[[], float] = system_monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        tokens: TokenVerifier | None = None,
+        monotonic: Callable[[], float] = system_monotonic,
+    ) -> None:
+        """``tokens`` checks what an identity provider has signed; None: only keys count."""
+        self._tokens = tokens
         self._keys = KeyOperations(engine, local_principal("holdfast"))
         self._monotonic = monotonic
         self._used: dict[str, float] = {}
@@ -47,15 +58,12 @@ class Authenticator:
         """
         scheme, _space, text = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not text.strip():
-            raise self._refused("send `Authorization: Bearer KEY`")
-        if read_key_text(text.strip()) is None:  # its checksum is wrong: the store is not asked
-            raise self._refused("this key is not valid: it is mistyped")
-        key = await self._keys.find(text.strip())
-        if key is None:
-            raise self._refused("this key is not valid: it is mistyped, revoked or expired")
-        if deprecated:
-            self._deprecated_calls[key.id] += 1
-        await self._record_use(key, address)
+            raise unauthenticated("send `Authorization: Bearer KEY`")
+        text = text.strip()
+        if self._tokens is not None and text.count(".") == 2:  # no key has a dot
+            key = await self._tokens.key(text)
+        else:
+            key = await self._stored_key(text, address, deprecated=deprecated)
         return Principal(
             name=key.name,
             roles=key.roles,
@@ -64,6 +72,17 @@ class Authenticator:
             request_id=request_id,
             requests_per_minute=key.requests_per_minute,
         )
+
+    async def _stored_key(self, text: str, address: str, *, deprecated: bool) -> ApiKey:
+        if read_key_text(text) is None:  # its checksum is wrong: the store is not asked
+            raise unauthenticated("this key is not valid: it is mistyped")
+        key = await self._keys.find(text)
+        if key is None:
+            raise unauthenticated("this key is not valid: it is mistyped, revoked or expired")
+        if deprecated:
+            self._deprecated_calls[key.id] += 1
+        await self._record_use(key, address)
+        return key
 
     async def _record_use(self, key: ApiKey, address: str) -> None:
         now = self._monotonic()
@@ -75,9 +94,10 @@ class Authenticator:
         if await self._keys.used(key, address, self._deprecated_calls[key.id]):
             del self._deprecated_calls[key.id]
 
-    @staticmethod
-    def _refused(detail: str) -> RequestRefused:
-        return RequestRefused("unauthenticated", detail, headers=_CHALLENGE)
+
+def unauthenticated(detail: str) -> RequestRefused:
+    """Return the refusal of a request without a valid key or token."""
+    return RequestRefused("unauthenticated", detail, headers=_CHALLENGE)
 
 
 def has_token(authorization: str | None, file: TokenFile | None) -> bool:

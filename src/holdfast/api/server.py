@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +26,7 @@ from holdfast.model.principal import local_principal
 from holdfast.operations.keys import KeyOperations
 from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
-from holdfast.stores.opening import connect_postgres, open_client
+from holdfast.stores.opening import connect_for_looking, connect_postgres, open_client
 
 from .answering import ServiceOptions
 from .application import ApiApplication
@@ -34,6 +35,9 @@ from .forwarded import TrustedProxies
 from .limits import LimitOptions
 from .problems import TYPES_OF_SERVER
 from .streaming import MAX_STREAMED_BYTES
+
+if TYPE_CHECKING:
+    from .oidc import TokenVerifier
 
 log = StructuredLog("holdfast.api")
 
@@ -98,18 +102,24 @@ async def serve(
     proxies = TrustedProxies(options.trusted_proxies)
     token_file = options.metrics_token_file
     token = TokenFile(token_file, "--metrics-token-file") if token_file else None
+    tokens = token_verifier(settings)
     async with contextlib.AsyncExitStack() as stack:
         engine = await _open(settings)
         stack.push_async_callback(engine.close)
-        await refuse_open_door(engine, options.host, "--host")
+        await refuse_open_door(engine, settings, options.host, "--host")
         service = ServiceOptions(
             default_max_attempts=settings.max_attempts,
             limits=options.limits,
             declared=declared,
             metrics_token=token,
             proxies=proxies,
+            tokens=tokens,
         )
-        application = ApiApplication(engine, service)
+        looking = None
+        if settings.on_server:
+            looking = await connect_for_looking(settings)
+            stack.push_async_callback(looking.close)
+        application = ApiApplication(engine, service, looking)
         sock = sock or bind_port(options.host, options.port)
         host, port = sock.getsockname()[:2]
         stopped = asyncio.Event()
@@ -149,9 +159,24 @@ async def _open(settings: Settings) -> Engine:
     return await open_client(settings)
 
 
-async def refuse_open_door(engine: Engine, host: str, setting: str) -> None:
-    """Raise ``InvalidInput`` if others could reach the API, and nobody has a key yet."""
-    if is_loopback(host):
+def token_verifier(settings: Settings) -> TokenVerifier | None:
+    """Return what checks tokens, or None if none count; raise ``InvalidInput`` if it cannot."""
+    if settings.api_oidc_issuer is None:
+        return None
+    needed = ("api_oidc_audience", "api_oidc_jwks", "api_oidc_roles")
+    if missing := [field for field in needed if getattr(settings, field) is None]:
+        raise InvalidInput("api_oidc_issuer", f"it needs {' and '.join(missing)} too")
+    try:
+        from .oidc import TokenVerifier  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        problem = f"tokens need PyJWT and cryptography ({error}): pip install 'holdfast[oidc]'"
+        raise InvalidInput("api_oidc_issuer", problem) from None
+    return TokenVerifier(settings)
+
+
+async def refuse_open_door(engine: Engine, settings: Settings, host: str, setting: str) -> None:
+    """Raise ``InvalidInput`` if others could reach the API, and nobody has a key or a token yet."""
+    if is_loopback(host) or settings.api_oidc_issuer is not None:
         return
     if not await KeyOperations(engine, local_principal("holdfast")).exist():
         text = f"{host} can be reached by others, and there is no key yet"

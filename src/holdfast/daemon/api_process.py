@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from holdfast.api.child_process import STOP, ApiProcessConfig
-from holdfast.api.server import api_options, refuse_open_door, tls_files
+from holdfast.api.server import api_options, refuse_open_door, tls_files, token_verifier
 from holdfast.engines.contract import Engine
 from holdfast.engines.structured_log import StructuredLog
 from holdfast.http.credential_files import TokenFile
@@ -129,7 +129,8 @@ async def api_beside(settings: Settings, engine: Engine) -> ApiProcess:
     tls_files(api_options(settings), "api_tls_cert_file")
     if settings.api_metrics_token_file is not None:
         TokenFile(settings.api_metrics_token_file, "api_metrics_token_file")
-    await refuse_open_door(engine, settings.api_host, "api_host")
+    token_verifier(settings)
+    await refuse_open_door(engine, settings, settings.api_host, "api_host")
     try:
         return ApiProcess(settings, bind_port(settings.api_host, settings.api_port or 0))
     except InvalidInput as error:

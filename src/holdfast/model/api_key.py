@@ -32,6 +32,11 @@ _ID_BYTES, _SECRET_BYTES = 8, 32
 _PATTERN = re.compile(rf"hf_k_([0-9A-Za-z]{{{_ID_LENGTH}}})_([0-9A-Za-z]{{{_SECRET_LENGTH + 6}}})")
 
 
+def is_stored(key_id: str) -> bool:
+    """Whether this is the id of a key in the store, not of a token that others have signed."""
+    return key_id.isalnum()
+
+
 class KeySecret(msgspec.Struct, frozen=True, omit_defaults=True):
     """A secret of a key: while a key is rotated it has two."""
 

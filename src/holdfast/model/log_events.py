@@ -503,6 +503,12 @@ _ALL = (
         "The process of the API exited: another one starts. Jobs go on; who connects waits.",
         "See what it wrote before; -9 often means that the system ran out of memory.",
     ),
+    _error_summed(
+        "api.token_keys_not_read",
+        "error",
+        "The keys of the issuer of tokens could not be read. Those of before go on counting.",
+        "Look at api_oidc_jwks: can this machine reach it, and does it trust its certificate?",
+    ),
     # --- requests ------------------------------------------------------------------------
     _error_summed(
         "http.failed",

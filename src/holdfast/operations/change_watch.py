@@ -103,7 +103,8 @@ class ChangeWatch:
 
     async def _look(self) -> None:
         found = await self._engine.changes()
-        keys = [key for key, count in self._keys.items() if key and count > 0]
+        watched = [key for key, count in self._keys.items() if count > 0]
+        keys = [key for key in watched if api_key.is_stored(key)]
         there = {one.name for one in await self._engine.records(api_key.KIND, keys)} if keys else {}
         revoked = frozenset(keys).difference(there)
         news = self._take(found) or revoked != self.revoked

@@ -177,6 +177,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_metrics_token_file: str | None = None
     """A file with a token that ``/metrics`` of the API takes, beside keys that may see all counts;
     None: such keys alone."""
+    api_statement_timeout_seconds: float = 2.0
+    """The timeout of a statement on a PostgreSQL server that only reads for a GET of the API."""
+    api_oidc_issuer: str | None = None
+    """The ``iss`` of the tokens that the API takes beside keys; None: it takes none. It needs
+    api_oidc_audience, api_oidc_jwks and api_oidc_roles, and the extra ``oidc``."""
+    api_oidc_audience: str | None = None
+    """The ``aud`` that a token must have."""
+    api_oidc_jwks: str | None = None
+    """The public keys of the issuer: a file, or an https address."""
+    api_oidc_roles: str | None = None
+    """Which value of the claim of roles gives which role, such as ``ops=operator,sre=responder``;
+    other values give none."""
+    api_oidc_roles_claim: str = "roles"
+    """The claim of roles: its name, or a path such as ``realm_access.roles``."""
+    api_oidc_tenants_claim: str = "tenants"
+    """The claim of tenants; ``*`` in it: all of them. A token without it is refused."""
+    api_oidc_scopes_claim: str | None = None
+    """The claim of scopes inside a tenant; ``*`` in it: all of them. A token without it is refused.
+    None: every token reaches all scopes of its tenants."""
     log_level: LogLevel = "info"
     """The lowest level that is logged."""
     log_format: LogFormat = "auto"

@@ -20,6 +20,7 @@ from holdfast.model.job import (
 from holdfast.model.redaction import shown
 from holdfast.model.schema_name import check_schema
 
+from .oidc_values import https_url, key_set_place, role_map
 from .store_url import database_url, file_path, is_server, store
 
 SyncName = Literal["always", "interval", "off"]
@@ -306,6 +307,14 @@ PARSERS: Mapping[str, Parser] = {
     "api_tenant_rate": whole(0, 100_000_000),
     "api_tenant_jobs": whole(0, 1_000_000),
     "api_metrics_token_file": _or_none(file_path, ()),
+    "api_statement_timeout_seconds": _seconds(least=0.001, most=86_400.0),
+    "api_oidc_issuer": _or_none(https_url, ("none",)),
+    "api_oidc_audience": _or_none(_name, ()),
+    "api_oidc_jwks": _or_none(key_set_place, ()),
+    "api_oidc_roles": _or_none(role_map, ()),
+    "api_oidc_roles_claim": _name,
+    "api_oidc_tenants_claim": _name,
+    "api_oidc_scopes_claim": _or_none(_name, ("none",)),
     "log_level": _word(get_args(LogLevel)),
     "log_format": _word(get_args(LogFormat)),
     "flags": _flags,

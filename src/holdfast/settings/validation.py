@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.model.durations import format_seconds
@@ -42,6 +42,14 @@ _OF_API = (
     "api_tenant_jobs",
     "api_metrics_token_file",
 )
+_OF_OIDC = (
+    "api_oidc_audience",
+    "api_oidc_jwks",
+    "api_oidc_roles",
+    "api_oidc_roles_claim",
+    "api_oidc_tenants_claim",
+    "api_oidc_scopes_claim",
+)
 _OF_REMOTE = ("api_key_file", "api_ca_file")
 _TIMEOUT_SHARE_OF_CAP = 0.9
 
@@ -74,10 +82,8 @@ def doubtful(settings: Settings) -> Iterator[str]:
         value = getattr(settings, field)
         if settings.metrics_port is None and value != _default(settings, field):
             yield f"{field}: {value} has no effect: metrics_port is off"
-    for field in _OF_API:
-        value = getattr(settings, field)
-        if settings.api_port is None and value != _default(settings, field):
-            yield f"{field}: it has no effect: api_port is off"
+    yield from _without(settings, "api_port", _OF_API)
+    yield from _without(settings, "api_oidc_issuer", _OF_OIDC)
     for field in _OF_REMOTE:
         value = getattr(settings, field)
         if value is not None and not settings.remote:
@@ -88,6 +94,14 @@ def doubtful(settings: Settings) -> Iterator[str]:
         yield "metrics_key_file: it has no effect without metrics_cert_file"
     if settings.metrics_port is not None and not is_loopback(settings.metrics_host):
         yield from _exposed(settings)
+
+
+def _without(settings: Settings, needed: str, fields: Sequence[str]) -> Iterator[str]:
+    """Return a warning for each of these settings that is set while another, needed one is not."""
+    if getattr(settings, needed) is None:
+        for field in fields:
+            if getattr(settings, field) != _default(settings, field):
+                yield f"{field}: it has no effect: {needed} is off"
 
 
 def _exposed(settings: Settings) -> Iterator[str]:

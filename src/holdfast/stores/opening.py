@@ -12,6 +12,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from holdfast.engines.contract import Engine, EngineOptions
 from holdfast.engines.ownership import directory_problem
 from holdfast.engines.read_models.contract import DIRECTORY as READ_MODELS
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.engines.postgres.engine import PostgresEngine
     from holdfast.engines.postgres.options import PostgresOptions
 
+LOOKING_CONNECTIONS = 4
+"""The most connections for the reads of the API."""
 LOCK_PATIENCE_SECONDS = 5.0
 CLIENT_PATIENCE_SECONDS = 5.0
 KEY_VARIABLE = "HOLDFAST_API_KEY"
@@ -183,6 +187,17 @@ async def connect_postgres(settings: Settings, *, reading: bool = False) -> Post
     from holdfast.engines.postgres.engine import PostgresEngine
 
     return await PostgresEngine.open(settings.store, options=options, reading=reading)
+
+
+async def connect_for_looking(settings: Settings) -> PostgresEngine:
+    """Connect to the server with few connections and short statements, for who only looks."""
+    options = postgres_options(settings)
+    from holdfast.engines.postgres.engine import PostgresEngine
+
+    seconds = min(settings.api_statement_timeout_seconds, settings.statement_timeout_seconds)
+    few = min(LOOKING_CONNECTIONS, settings.max_connections)
+    short = replace(options, max_connections=few, statement_timeout_seconds=seconds, listen=False)
+    return await PostgresEngine.open(settings.store, options=short, reading=True)
 
 
 def postgres_options(settings: Settings) -> PostgresOptions:

@@ -103,8 +103,9 @@ def translated(error: BaseException, url: str, schema: str) -> HoldfastError:
         )
     if isinstance(error, pg.QueryCanceled):
         return Unavailable(
-            f"{where} took longer than statement_timeout_seconds and the statement was cancelled: "
-            "check what the server is busy with"
+            f"{where} took longer than statement_timeout_seconds (for a GET of the API: "
+            "api_statement_timeout_seconds) and the statement was cancelled: check what the server "
+            "is busy with, or ask for less"
         )
     if isinstance(error, pg.LockNotAvailable):
         return lock_held(url)

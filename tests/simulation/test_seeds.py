@@ -36,8 +36,8 @@ FAULTS = {
 }
 OTHER_VERBS = {messages.DUMP.name, messages.OPERATE.name}
 """Not counted by verb: other suites cover dumps, and each action of ``operate`` counts alone."""
-APPLICATION_REASONS = {"mapping_error"}
-"""Reasons that only the rules of an application give."""
+OTHER_REASONS = {"mapping_error", "cpu_limit"}
+"""Reasons that only the rules of an application, or a process with a limit, give."""
 VERBS = {
     verb.name for verb in vars(messages).values() if isinstance(verb, messages.Verb)
 } - OTHER_VERBS | {action.name for action in get_args(AnyAction)}
@@ -52,7 +52,7 @@ def test_no_seed_breaks_a_promise(share):
     expected = {f"fault.{fault}" for fault in FAULTS}
     expected |= {f"verb.{verb}" for verb in VERBS}
     expected |= {f"log.{name}" for name in LOG_NAMES.values()}
-    expected |= {f"reason.{reason}" for reason in REASONS.keys() - APPLICATION_REASONS}
+    expected |= {f"reason.{reason}" for reason in REASONS.keys() - OTHER_REASONS}
     expected |= {"owner.snapshot", "refused.stale_token", "client.gave_up"}
     for kind in sorted(expected):
         print(f"{counts[kind]:>8}  {kind}")  # noqa: T201 - shown with -s, or when it fails

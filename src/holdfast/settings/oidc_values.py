@@ -8,6 +8,7 @@ from holdfast.model.errors import InvalidInput
 from holdfast.model.job import check_name
 from holdfast.model.permissions import Role, roles_of
 from holdfast.model.redaction import shown
+from holdfast.model.visible_text import is_visible_ascii
 
 from .store_url import file_path
 
@@ -24,7 +25,7 @@ def https_url(field: str, value: object) -> str:
         usable = bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
-    plain = text.isascii() and text.isprintable() and " " not in text
+    plain = is_visible_ascii(text)
     if not (usable and plain and text.startswith(_HTTPS)) or "@" in text:
         raise InvalidInput(field, f"{shown(value)} is not a URL such as https://login.example.org")
     return text

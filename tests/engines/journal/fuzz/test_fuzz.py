@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 SECONDS = os.environ.get("HOLDFAST_TEST_FUZZ_SECONDS")
-LENGTH = f"-max_total_time={SECONDS}" if SECONDS else "-runs=1000"
+LENGTH = f"-max_total_time={SECONDS}" if SECONDS else "-runs=1200"
 """By default a number of inputs, however long a busy machine takes for them."""
 FUZZER = Path(__file__).with_name("fuzz_journal.py")
 
@@ -54,6 +54,6 @@ def test_stored_bytes_of_any_kind_raise_typed_errors_only(tmp_path):
 def test_control_the_fuzzer_finds_a_decoder_that_lets_a_raw_error_through(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text(BROKEN.format(folder=str(FUZZER.parent)))
-    done = fuzz(broken, tmp_path, "-runs=10000")
+    done = fuzz(broken, tmp_path, "-runs=12000")
     assert done.returncode != 0
     assert "Uncaught Python exception" in done.stdout + done.stderr

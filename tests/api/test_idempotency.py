@@ -221,6 +221,20 @@ async def test_records_expire_after_a_day_and_are_bounded(monkeypatch):
         assert got.headers["idempotency-replayed"] == "true", "the newest are kept"
 
 
+async def test_a_tenant_that_sends_many_keys_loses_its_own_records(monkeypatch):
+    monkeypatch.setattr("holdfast.engines.embedded.record_book.MAX_ONCE", 6)
+    async with opened() as api:
+        calm = await api.key(Role.PRODUCER, tenants=("acme",))
+        loud = await api.key(Role.PRODUCER, tenants=("zeta",))
+        await api.call(calm, "POST", "/v2/jobs", body={"task": "t"}, headers=KEY)
+        for number in range(20):
+            headers = {"idempotency-key": f"k{number}"}
+            await api.call(loud, "POST", "/v2/jobs", body={"task": "t"}, headers=headers)
+        again = await api.call(calm, "POST", "/v2/jobs", body={"task": "t"}, headers=KEY)
+        assert again.headers["idempotency-replayed"] == "true"
+        assert len(await api.engine.records("once")) == 6
+
+
 async def test_control_without_the_record_there_are_two_jobs(monkeypatch):
     monkeypatch.setattr(RecordBook, "once", lambda _self, _record, _now_us: [])
     with pytest.raises(AssertionError):

@@ -73,7 +73,8 @@ class KeyedCall:
         self._call = call
         self._route = route
         scope = [call.tenant, call.principal.key_id, route.operation_id, key]
-        self._name = hashlib.sha256(msgspec.json.encode(scope)).hexdigest()
+        owner = hashlib.sha256(call.tenant.encode()).hexdigest()[:16]
+        self._name = f"{owner}/{hashlib.sha256(msgspec.json.encode(scope)).hexdigest()}"
         asked = [dict(call.path), sorted(call.query), call.canonical_body().decode()]
         fingerprint = hashlib.sha256(msgspec.json.encode(asked, order="sorted")).hexdigest()
         self.shape: Callable[[Answer], Answer] = lambda answer: answer

@@ -20,6 +20,8 @@ class RecordBook:
         self._records = records
         self._names: dict[str, dict[str, None]] = {}
         """The names of each kind, those stored first in front."""
+        self._owned: dict[str, dict[str, dict[str, None]]] = {}
+        """The same for each owner: what a name has before its slash."""
         self._named = 0
 
     def find(self, kind: str, names: Sequence[str], now_us: int) -> list[Record]:
@@ -50,7 +52,8 @@ class RecordBook:
     def once(self, record: Record | None, now_us: int) -> list[Effect]:
         """Return the effects that commit a record with a change; raise if it exists.
 
-        The oldest go if they have expired, or if there are too many.
+        The oldest go if they have expired; if there are too many, the oldest of the owner that has
+        the most: who sends very many loses their own.
         """
         if record is None:
             return []
@@ -58,13 +61,12 @@ class RecordBook:
         if self.find(kind, [name], now_us):
             raise ChangedMeanwhile(kind, name)
         names = self._of_kind(kind)
-        over = len(names) - MAX_ONCE + 1
         oldest = [one for one in islice(names, _DROPPED_AT_ONCE) if one != name]
-        dropped = [
-            one
-            for number, one in enumerate(oldest)
-            if number < over or self._records[kind, one].expired(now_us)
-        ]
+        dropped = [one for one in oldest if self._records[kind, one].expired(now_us)]
+        over = len(names) - MAX_ONCE + 1
+        if not dropped and over > 0:
+            largest = max(self._owned[kind].values(), key=len)
+            dropped = [one for one in islice(largest, min(over, _DROPPED_AT_ONCE)) if one != name]
         effects: list[Effect] = [RecordSet(now_us, kind, one, None) for one in dropped]
         return [*effects, RecordSet(now_us, kind, name, record)]
 
@@ -75,14 +77,21 @@ class RecordBook:
             self._named -= len(names)
             if effect.record is None:
                 names.pop(effect.name, None)
+                self._owned_by(effect.kind, effect.name).pop(effect.name, None)
             else:
                 names[effect.name] = None
+                self._owned_by(effect.kind, effect.name)[effect.name] = None
             self._named += len(names)
 
     def _of_kind(self, kind: str) -> dict[str, None]:
         if self._named != len(self._records):  # they were loaded, not committed
-            self._names = {}
+            self._names, self._owned = {}, {}
             for one, name in self._records:
                 self._names.setdefault(one, {})[name] = None
+                self._owned_by(one, name)[name] = None
             self._named = len(self._records)
         return self._names.get(kind, {})
+
+    def _owned_by(self, kind: str, name: str) -> dict[str, None]:
+        """Return the names of the owner of this one, the one stored first in front."""
+        return self._owned.setdefault(kind, {}).setdefault(name.partition("/")[0], {})

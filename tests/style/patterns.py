@@ -219,8 +219,10 @@ def too_slow(found: FoundPattern) -> str | None:
     """Return the text that takes too long; None if none does. At full length it may never end."""
     times = []
     for before, unit, end in texts_of(found.pattern):
-        seconds = seconds_of(found, before + unit * (SCREEN_SIZE // len(unit)) + end)
-        if seconds > SCREEN_SECONDS:
+        text = before + unit * (SCREEN_SIZE // len(unit)) + end
+        seconds = seconds_of(found, text)
+        # Twice: a virtual machine charges a process now and then for what others did.
+        if seconds > SCREEN_SECONDS and seconds_of(found, text) > SCREEN_SECONDS:
             return f"{before!r} + {unit!r} * {SCREEN_SIZE // len(unit):,} + {end!r}"
         times.append((seconds, (before, unit, end)))
     times.sort(reverse=True)

@@ -507,7 +507,7 @@ _ALL = (
         "api.token_keys_not_read",
         "error",
         "The keys of the issuer of tokens could not be read. Those of before go on counting.",
-        "Look at api_oidc_jwks: can this machine reach it, and does it trust its certificate?",
+        "Look whether this machine reaches the address of api_oidc_jwks, and trusts its certificate.",
     ),
     # --- requests ------------------------------------------------------------------------
     _error_summed(

@@ -507,7 +507,7 @@ _ALL = (
         "api.token_keys_not_read",
         "error",
         "The keys of the issuer of tokens could not be read. Those of before go on counting.",
-        "Look whether this machine reaches the address of api_oidc_jwks, and trusts its certificate.",
+        "Look whether this machine reaches the address of api_oidc_jwks and trusts it.",
     ),
     # --- requests ------------------------------------------------------------------------
     _error_summed(

@@ -63,7 +63,7 @@ def test_the_workload_reaches_every_kind_of_call():
 
 @pytest.mark.parametrize("share", range(SHARES))
 def test_killed_at_every_call_nothing_acknowledged_is_lost(share):
-    for call in range(1 + share, CALLS + 1, SHARES):
+    for call in swept(range(1 + share, CALLS + 1, SHARES), 2):
         kill_at(call, None, 0, 1, 2)
 
 
@@ -83,6 +83,8 @@ def test_control_a_crowd_answered_before_durability_makes_the_kill_test_fail(mon
             kill_at(call, None)
         except AssertionError:
             failures += 1
+            if failures > 5:
+                break
     assert failures > 5
 
 
@@ -174,6 +176,8 @@ def test_control_without_fsync_the_kill_test_fails(monkeypatch):
             kill_at(call, 0, ignore_syncs=True)
         except (AssertionError, HoldfastError):
             failures += 1
+            if failures > 10:
+                break
     assert failures > 10
 
 
@@ -185,6 +189,8 @@ def test_control_answers_before_durability_make_the_kill_test_fail(monkeypatch):
             kill_at(call, None)
         except AssertionError:
             failures += 1
+            if failures > 5:
+                break
     assert failures > 5
 
 
@@ -196,6 +202,8 @@ def test_control_without_a_directory_sync_the_power_cut_test_fails(monkeypatch):
             kill_at(call, 0)
         except (AssertionError, HoldfastError):
             failures += 1
+            if failures > 5:
+                break
     assert failures > 5
 
 
@@ -214,6 +222,8 @@ def test_control_segments_dropped_before_the_snapshot_is_safe(monkeypatch):
             kill_at(call, None)
         except (AssertionError, HoldfastError):
             failures += 1
+            if failures > 0:
+                break
     assert failures > 0
 
 

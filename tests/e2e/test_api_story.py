@@ -62,7 +62,7 @@ def test_both_versions_an_edit_a_confirmation_and_a_lost_server(server, tmp_path
 
 def both_versions(at: str, key: dict[str, str]) -> None:
     """The older version says that it ends, and when; the current one does not."""
-    old = httpx.post(f"{at}/v1/jobs", headers=key, json={"task": "t", "payload": {}})
+    old = httpx.post(f"{at}/v1/jobs", headers=key, json={"type": "t", "payload": {}})
     assert old.status_code == 201, old.text
     deprecated = old.headers["deprecation"]
     assert deprecated.startswith("@")
@@ -104,7 +104,7 @@ def test_a_tenant_that_floods_does_not_keep_another_from_working(tmp_path: Path)
     rig = Rig(tmp_path)
     try:
         rig.run().ready()
-        calm, loud = key_of(rig, "acme"), key_of(rig, "zeta", "--rate", "60/minute")
+        calm, loud = key_of(rig, "acme"), key_of(rig, "zeta", "--rate", "60")
         serving, at = served(rig)
         with httpx.Client(base_url=at) as client:
             job = {"task": "later", "queue": "later"}

@@ -47,17 +47,19 @@ class KilledBeforeTheReply:
     async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         down, up = await asyncio.open_connection("127.0.0.1", self.port)
         forth = asyncio.create_task(self._forward(reader, up))
-        while part := await down.read(65_536):
-            if self.armed:
-                self.armed = False
-                self.kills += 1
-                self._server.kill()
-                await asyncio.to_thread(self._restart)
-                break
-            writer.write(part)
-        forth.cancel()
-        writer.transport.abort()
-        up.transport.abort()
+        try:
+            while part := await down.read(65_536):
+                if self.armed:
+                    self.armed = False
+                    self.kills += 1
+                    self._server.kill()
+                    await asyncio.to_thread(self._restart)
+                    break
+                writer.write(part)
+        finally:
+            forth.cancel()
+            writer.transport.abort()
+            up.transport.abort()
 
     async def _forward(self, reader: asyncio.StreamReader, up: asyncio.StreamWriter) -> None:
         while part := await reader.read(65_536):

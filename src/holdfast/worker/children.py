@@ -23,8 +23,8 @@ from .child_process import LENGTH, ChildConfig, ChildJob, ChildReport, frame
 _EXIT_SECONDS = 1.0
 SNOOZE_SECONDS = 5.0
 """How long a job waits when no process could be started for it."""
-_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
-"""What ends by itself. Any other error is one of the installation, and comes again."""
+_NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EAGAIN, errno.ENOMEM})
+"""What others may end without this job. Any other error is one of the installation."""
 _REPORT = msgspec.msgpack.Decoder(ChildReport)
 
 log = StructuredLog("holdfast.worker")

@@ -104,6 +104,8 @@ def test_on_a_server_the_database_is_read_instead(server_rig):
     daemon = rig.run(app=None).ready()
     job = '{"id": "one", "run_at": "2100-01-01T00:00:00Z"}'
     subprocess.run([HOLDFAST, "enqueue"], env=rig.env, input=job, text=True, check=True)
+    listed = lambda: rig.command("workers", "list", "--json").stdout
+    until(lambda: str(daemon.pid) in listed(), "it is in the registry")
     daemon.signal(signal.SIGSTOP)
     status, show, pause, resize = together(
         rig,

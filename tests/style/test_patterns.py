@@ -18,6 +18,7 @@ def limit_processor_time() -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", patterns.module_names())
 def test_every_pattern_is_linear(name):
     done = subprocess.run(

@@ -25,7 +25,7 @@ def journal_options(options: EngineOptions, **more: Any) -> JournalOptions:
     return JournalOptions(**shared, **more)
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(3)
 class TestJournalOnSimDisk(EngineConformance):
     """Every enqueue is decided by itself."""
 
@@ -43,7 +43,7 @@ class TestJournalOnSimDisk(EngineConformance):
         )
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(8)
 class TestJournalInACrowd(TestJournalOnSimDisk):
     """Every enqueue goes the way of those that are decided together."""
 

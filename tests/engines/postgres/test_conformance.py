@@ -34,7 +34,7 @@ class TestPostgres18(EngineConformance):
         return await PostgresEngine.open(url, clock=clock, options=postgres_options(options))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 class TestPostgres16(TestPostgres18):
     @pytest.fixture(autouse=True)
     def server(self, server16: Databases) -> Iterator[None]:

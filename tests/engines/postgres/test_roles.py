@@ -47,7 +47,7 @@ def url(roles18: RoleDatabases) -> Iterator[str]:
         yield fresh
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(6)
 class TestRunRole(EngineConformance):
     @pytest.fixture(autouse=True)
     def server(self, roles18: RoleDatabases) -> Iterator[None]:

@@ -28,8 +28,8 @@ ROOT = Path(__file__).parents[1]
 HOST = "127.0.0.1"
 BATCH = 1_000
 STREAMS, KEYS = 500, 25
+_SERVE = ("--port", "0", "--key-rate", "0", "--tenant-rate", "0")
 _JOB = json.dumps({"task": "later", "queue": "later", "payload": {"n": 1}}).encode()
-_PLENTY: dict[str, str] = {}
 
 
 def request(path: str, key: str, body: bytes, kind: str = "application/json") -> bytes:
@@ -120,7 +120,7 @@ async def dummy(port: int) -> None:
 def _start(directory: Path, *command: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", *command],
-        env={**os.environ, **_PLENTY, "HOLDFAST_STORE": str(directory)},
+        env={**os.environ, "HOLDFAST_STORE": str(directory)},
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -162,7 +162,7 @@ def load(root: Path, seconds: float) -> dict[str, float]:
         flags = ("-w", "1", "--queues", "none", "--metrics-port", "off", "--log-level", "error")
         processes.append(_start(directory, "holdfast", "run", "bench.jobs:app", *flags))
         keys = [_key(directory, number) for number in range(KEYS)]
-        server = _start(directory, "holdfast", "serve", "--port", "0")
+        server = _start(directory, "holdfast", "serve", *_SERVE)
         bare_port = neighbours.free_port()
         processes += [server, _start(directory, "bench.api", "dummy", str(bare_port))]
         port = _listening(server)
@@ -196,7 +196,7 @@ def flooded(directory: Path, seconds: float, *, at_api: bool) -> float:
         assert working.stdout is not None
         assert working.stdout.readline() == "ready\n"
         key = _key(directory, 0)
-        server = _start(directory, "holdfast", "serve", "--port", "0")
+        server = _start(directory, "holdfast", "serve", *_SERVE)
         bare_port = neighbours.free_port()
         processes += [server, _start(directory, "bench.api", "dummy", str(bare_port))]
         port = _listening(server)

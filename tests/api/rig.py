@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import httpx
 
-from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.limits import LimitOptions
 from holdfast.api.oidc import TokenVerifier
+from holdfast.api.request_handler import ServiceOptions
 from holdfast.engines.contract import Engine
 from holdfast.engines.memory.engine import MemoryEngine
 from holdfast.model.event import NewEvent

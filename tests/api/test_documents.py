@@ -15,6 +15,7 @@ from holdfast.api.routing import VERSIONS
 from holdfast.model import errors
 from holdfast.model.errors import Unavailable
 
+from .compatibility import breaks
 from .rig import opened
 
 ROOT = Path(__file__).parents[2]
@@ -45,16 +46,45 @@ async def test_ready_asks_the_store(monkeypatch):
 
 @pytest.mark.parametrize("version", list(VERSIONS))
 async def test_the_openapi_document_is_the_committed_one(version):
-    """``HOLDFAST_WRITE_GOLDEN=1`` writes it; what is there may be added to, never taken away."""
+    """``HOLDFAST_WRITE_GOLDEN=1`` writes additions; ``break`` also what takes something away."""
     committed = COMMITTED.with_name(f"openapi-{version}.json")
     text = json.dumps(openapi_document(version), indent=1, sort_keys=True) + "\n"
-    if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
+    write = os.environ.get("HOLDFAST_WRITE_GOLDEN")
+    if write != "break":
+        assert breaks(json.loads(committed.read_text("utf-8")), json.loads(text)) == []
+    if write:
         committed.write_text(text, "utf-8")
     assert committed.read_text("utf-8") == text
     async with opened() as api:
         served = await api.http.get(f"/{version}/openapi.json")
         assert served.json() == json.loads(text)
         assert served.json()["openapi"] == "3.1.0"
+
+
+def test_what_is_taken_away_is_told_from_what_is_added():
+    before = json.loads(COMMITTED.read_text("utf-8"))
+    more = json.loads(COMMITTED.read_text("utf-8"))
+    more["paths"]["/v2/new"] = {}
+    more["components"]["schemas"]["JobView"]["properties"]["new"] = {"type": "string"}
+    assert breaks(before, more) == []
+    less = json.loads(COMMITTED.read_text("utf-8"))
+    del less["paths"]["/v2/jobs"]["post"]
+    less["paths"]["/v2/jobs"]["get"]["parameters"] = []
+    del less["paths"]["/v2/jobs/{id}"]["get"]["responses"]["200"]
+    view = less["components"]["schemas"]["JobView"]
+    del view["properties"]["queue"]
+    view["properties"]["id"] = {"type": "integer"}
+    less["components"]["schemas"]["NewJobBody"]["required"].append("why")
+    found = breaks(before, less)
+    for told in (
+        "POST /v2/jobs is gone",
+        "GET /v2/jobs: the parameter limit in query is gone",
+        "GET /v2/jobs/{id}: the answer 200 is gone",
+        "JobView: the field queue is gone",
+        "JobView: the type of id was string",
+        "NewJobBody: the new field why is required",
+    ):
+        assert told in found
 
 
 def test_operation_ids_differ():

@@ -130,7 +130,7 @@ async def test_data_of_a_type_that_the_server_does_not_know_is_not_shown():
     async with opened() as api:
         key = await api.key(Role.ADMIN)
         await api.call(key, "POST", "/v2/events", body=BOOK)
-        api.application._answerer._options.declared.catalog.types.clear()
+        api.application._handler._options.declared.catalog.types.clear()
         got = (await api.call(key, "GET", f"/v2/events/{ID}?include=payload")).json()["data"]
         assert "payload" not in got
         assert "not declared at this server" in got["problem"]

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.forwarded import TrustedProxies
+from holdfast.api.request_handler import ServiceOptions
 from holdfast.model.errors import InvalidInput
 from holdfast.model.permissions import Role
 

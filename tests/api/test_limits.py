@@ -114,8 +114,8 @@ async def test_a_tenant_has_at_most_so_many_unfinished_jobs():
         assert batch.status_code == 429
         assert (await api.call(other, *post, body={"task": "t"})).status_code == 201
         await api.call(key, "DELETE", "/v2/jobs/j0?why=enough")
-        monotonic = api.application._answerer._bounded._monotonic  # type: ignore[attr-defined]
-        api.application._answerer._bounded._monotonic = lambda: monotonic() + 1  # type: ignore[attr-defined]
+        monotonic = api.application._handler._bounded._monotonic  # type: ignore[attr-defined]
+        api.application._handler._bounded._monotonic = lambda: monotonic() + 1  # type: ignore[attr-defined]
         assert (await api.call(key, *post, body={"task": "t"})).status_code == 201
 
 

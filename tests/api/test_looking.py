@@ -101,9 +101,9 @@ async def test_series_of_queues():
 async def test_metrics_need_the_token_or_a_key_that_sees_all_counts(tmp_path):
     (tmp_path / "token").write_text(TOKEN)
     async with opened() as api:
-        answerer = api.application._answerer
+        handler = api.application._handler
         token = TokenFile(str(tmp_path / "token"), "token")
-        answerer._options = replace(answerer._options, metrics_token=token)
+        handler._options = replace(handler._options, metrics_token=token)
         for role in Role:
             wide, narrow = await api.key(role, tenants=()), await api.key(role)
             allowed = role not in (Role.PRODUCER, Role.WORKER)

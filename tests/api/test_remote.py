@@ -362,7 +362,7 @@ async def test_a_claim_that_waits_ends_when_the_server_drains():
         text = await there.api.key(Role.WORKER, tenants=[])
         worker = there.with_key(text, 0.05)
         waiting = asyncio.create_task(worker.claim(queues=["default"], worker="w", wait_seconds=60))
-        dispatcher = there.api.application._answerer._engine_calls._dispatcher
+        dispatcher = there.api.application._handler._engine_calls._dispatcher
         while not dispatcher._waiting:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.001)
         there.api.application.drain()

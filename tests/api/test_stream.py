@@ -137,7 +137,7 @@ async def test_one_look_serves_every_stream(monkeypatch):
             assert looks - before <= 5, "not one for each"
         async with asyncio.timeout(10):
             await asyncio.gather(*ending(), return_exceptions=True)
-        assert api.application._answerer._watch._looking is None, "nobody watches: nobody looks"
+        assert api.application._handler._watch._looking is None, "nobody watches: nobody looks"
 
 
 async def test_who_comes_back_is_told_what_was_missed_or_to_look_at_everything():

@@ -185,9 +185,9 @@ async def test_the_calls_of_a_key_to_v1_are_counted_with_its_use(monkeypatch):
             await api.call(key, "GET", f"/{version}/jobs")
         assert await calls_of(api) == [0], "it is stored once a minute"
         monkeypatch.setattr("holdfast.operations.keys._USE_EVERY_US", 0)
-        api.application._answerer._authenticator._used.clear()
+        api.application._handler._authenticator._used.clear()
         await api.call(key, "GET", "/v1/jobs")
         assert await calls_of(api) == [3]
-        api.application._answerer._authenticator._used.clear()
+        api.application._handler._authenticator._used.clear()
         await api.call(key, "GET", "/v2/jobs")
         assert await calls_of(api) == [3]

@@ -9,9 +9,9 @@ from holdfast.http.asgi import AsgiMessage, PeerGone, Receive, Send
 from holdfast.model.errors import HoldfastError
 from holdfast.telemetry.http_metrics import HttpMetrics
 
-from .answering import RequestAnswerer, ServiceOptions
 from .problems import RequestRefused, refusal_of
 from .request import ApiRequest
+from .request_handler import RequestHandler, ServiceOptions
 from .response import Response, problem
 from .routing import operation_of
 from .streaming import StreamedAnswer, send_parts
@@ -36,11 +36,11 @@ class ApiApplication:
         ``looking`` is the same store for what only reads; None: there is no other way to it.
         """
         self._metrics = HttpMetrics()
-        self._answerer = RequestAnswerer(engine, looking or engine, options, self._metrics)
+        self._handler = RequestHandler(engine, looking or engine, options, self._metrics)
 
     def drain(self) -> None:
         """End what waits, streams at once: the server is about to stop."""
-        self._answerer.drain()
+        self._handler.drain()
 
     async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         """See ASGI: answer one request."""
@@ -61,7 +61,7 @@ class ApiApplication:
     async def _send_answer(self, request: ApiRequest, send: Send) -> int:
         """Answer, whatever goes wrong; return the status, or 0 if the peer has gone."""
         try:
-            answer = await self._answerer.answer(request)
+            answer = await self._handler.answer(request)
             first = await anext(answer.parts, b"") if isinstance(answer, StreamedAnswer) else b""
         except PeerGone:
             return 0

@@ -28,12 +28,12 @@ from holdfast.settings import Settings
 from holdfast.settings.parsers import is_loopback
 from holdfast.stores.opening import connect_for_looking, connect_postgres, open_client
 
-from .answering import ServiceOptions
 from .application import ApiApplication
 from .declarations import Declarations
 from .forwarded import TrustedProxies
 from .limits import LimitOptions
 from .problems import TYPES_OF_SERVER
+from .request_handler import ServiceOptions
 from .streaming import MAX_STREAMED_BYTES
 
 if TYPE_CHECKING:

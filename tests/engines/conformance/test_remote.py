@@ -4,10 +4,10 @@ import contextlib
 
 import pytest
 
-from holdfast.api.answering import ServiceOptions
 from holdfast.api.application import ApiApplication
 from holdfast.api.authentication import Authenticator
 from holdfast.api.call import MAX_BODY_BYTES
+from holdfast.api.request_handler import ServiceOptions
 from holdfast.engines.client.engine import ClientEngine
 from holdfast.engines.client.http_endpoint import HttpEndpoint
 from holdfast.engines.contract import Engine, EngineOptions
@@ -49,7 +49,7 @@ class TestRemote(EngineConformance):
         keys = KeyOperations(key_store, local_principal("ann"))
         made = await keys.create(request, Author("ann", "a test"))
         application = ApiApplication(engine, ServiceOptions(default_max_attempts=3))
-        application._answerer._authenticator = Authenticator(key_store)
+        application._handler._authenticator = Authenticator(key_store)
         sock = bind_port("127.0.0.1", 0)
         url = f"http://127.0.0.1:{sock.getsockname()[1]}"
         await server.enter_async_context(

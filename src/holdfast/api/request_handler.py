@@ -58,7 +58,7 @@ class ServiceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Checks the tokens of an identity provider, which then count beside keys."""
 
 
-class RequestAnswerer:
+class RequestHandler:
     """Answers requests; raises ``RequestRefused`` or an error of Holdfast."""
 
     def __init__(
